@@ -1,0 +1,208 @@
+"""One request's view of the pool: a block table that grows, forks and is freed."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from paged_kv.pool import BlockPool, OutOfBlocks
+from paged_kv.spec import whole
+
+PoolT = TypeVar("PoolT", bound=BlockPool)
+
+
+class Sequence(Generic[PoolT]):
+    """The tokens of one request, in blocks of a pool.
+
+    Token t lives in physical block ``block_table[t // block_size]`` at offset
+    ``t % block_size``. Only the last block may be partial.
+
+    Parameters
+    ----------
+    pool : BlockPool
+        Where the blocks come from.
+    seq_id : object
+        Name of the request, for people.
+
+    Attributes
+    ----------
+    block_table : list of int
+        Physical block of each logical block; ceil(length / block_size) entries.
+    length : int
+        Tokens held; the same as ``len(seq)``.
+
+    Notes
+    -----
+    Every method but `free` leaves pool and sequence unchanged when it raises. Any use
+    after `free` is a RuntimeError.
+    """
+
+    def __init__(self, pool: PoolT, seq_id: object) -> None:
+        self.pool = pool
+        self.seq_id = seq_id
+        self.block_table: list[int] = []
+        self.length = 0
+        self._freed = False
+
+    def __len__(self) -> int:
+        return self.length
+
+    def append(self, k: ArrayLike, v: ArrayLike) -> int:
+        """Write K and V of one token, all layers.
+
+        Parameters
+        ----------
+        k, v : array_like, shape (n_layers, n_kv_heads, head_dim)
+
+        Returns
+        -------
+        int
+            The physical block that was written.
+
+        Raises
+        ------
+        OutOfBlocks
+            When a block is needed and none is free.
+        ValueError
+            For a wrong shape or values that are not finite in the pool's dtype.
+        """
+        self._require_live()
+        pool = self.pool
+        shape = (pool.n_layers, pool.n_kv_heads, pool.head_dim)
+        k, v = pool.as_kv(k, v, shape)
+        slots = self.reserve(1)
+        pool.write_all_layers(slots, k[:, None], v[:, None])
+        return self.block_table[-1]
+
+    def extend(self, K: ArrayLike, V: ArrayLike) -> NDArray[np.int64]:
+        """Write K and V of T tokens, all layers; the same as T appends, but at once.
+
+        Parameters
+        ----------
+        K, V : array_like, shape (n_layers, T, n_kv_heads, head_dim)
+            T may be 0.
+
+        Returns
+        -------
+        ndarray of int64, shape (T,)
+            The slot mapping, as from `reserve`.
+
+        Raises
+        ------
+        OutOfBlocks
+            When the blocks for all T tokens are not free.
+        ValueError
+            As `append`.
+        """
+        self._require_live()
+        pool = self.pool
+        n = np.shape(K)[1] if np.ndim(K) > 1 else 0
+        K, V = pool.as_kv(K, V, (pool.n_layers, n, pool.n_kv_heads, pool.head_dim))
+        slots = self.reserve(n)
+        pool.write_all_layers(slots, K, V)
+        return slots
+
+    def reserve(self, n: int) -> NDArray[np.int64]:
+        """Make room for `n` tokens whose K and V are written later.
+
+        A model produces K and V one layer at a time, and each layer's attention must
+        already see the new tokens: reserve once, then `BlockPool.write` per layer.
+
+        Parameters
+        ----------
+        n : int
+            Tokens to add, at least 0. The sequence is longer by `n` at once.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            Slot of each new token: physical block · block_size + offset.
+
+        Raises
+        ------
+        OutOfBlocks
+            When fewer blocks are free than `blocks_needed(n)`.
+        """
+        needed = self.blocks_needed(n)
+        pool, table, bs = self.pool, self.block_table, self.pool.block_size
+        if needed > pool.free:
+            raise OutOfBlocks(
+                f"sequence {self.seq_id!r} of {self.length} tokens needs {needed} "
+                f"blocks for {n} more, {pool.free} free of {pool.num_blocks}"
+            )
+        # Ownership: the shared tail changes hands first (its other holders keep the
+        # old block), then the table takes over the new blocks in logical order.
+        new = pool.allocate_many(needed)
+        if n and self._tail_is_shared():
+            shared, table[-1] = table[-1], new.pop(0)
+            pool.copy_block(shared, table[-1])
+            pool.release(shared)
+        table += new
+        positions = np.arange(self.length, self.length + n, dtype=np.int64)
+        self.length += n
+        first = int(positions[0]) // bs if n else 0
+        blocks = np.array(table[first:], dtype=np.int64)
+        return blocks[positions // bs - first] * bs + positions % bs
+
+    def blocks_needed(self, n_tokens: int) -> int:
+        """Blocks that `n_tokens` more tokens take, with a copy of a shared tail.
+
+        What a scheduler asks before it promises room.
+        """
+        self._require_live()
+        n_tokens = whole("n_tokens", n_tokens, 0)
+        total = -(-(self.length + n_tokens) // self.pool.block_size)
+        copies = int(n_tokens > 0 and self._tail_is_shared())
+        return total - len(self.block_table) + copies
+
+    def truncate(self, n: int) -> None:
+        """Keep the first `n` tokens and return the blocks of the rest.
+
+        Raises
+        ------
+        ValueError
+            When `n` is negative or above the length.
+        """
+        self._require_live()
+        n = whole("n", n, 0)
+        if n > self.length:
+            raise ValueError(f"cannot truncate {self.length} tokens to {n}")
+        keep = -(-n // self.pool.block_size)
+        # Tail first: the heads of shared prefixes should live longest.
+        self.pool.release_many(reversed(self.block_table[keep:]))
+        del self.block_table[keep:]
+        self.length = n
+
+    def fork(self, new_id: object) -> Sequence[PoolT]:
+        """Return a sequence with the same tokens, in the same physical blocks.
+
+        Costs one count per block and no copy; the first write into a shared partial
+        tail copies that one block (see `reserve`).
+        """
+        self._require_live()
+        self.pool.retain(self.block_table)
+        child = type(self)(self.pool, new_id)
+        child.block_table = list(self.block_table)
+        child.length = self.length
+        return child
+
+    def free(self) -> None:
+        """Drop all references, tail first; the sequence cannot be used afterwards."""
+        self.truncate(0)
+        self._freed = True
+
+    def _tail_is_shared(self) -> bool:
+        """Whether the next token falls into a block that somebody else holds too."""
+        if self.length % self.pool.block_size == 0:
+            return False
+        return bool(self.pool.ref[self.block_table[-1]] > 1)
+
+    def _require_live(self) -> None:
+        if self._freed:
+            raise RuntimeError(f"sequence {self.seq_id!r} was freed")
+
+    def __repr__(self) -> str:
+        state = "freed" if self._freed else f"length={self.length}"
+        return f"Sequence({self.seq_id!r}, {state}, block_table={self.block_table})"
