@@ -1,0 +1,77 @@
+# Every command of the course; `make` alone lists them. Each sets up what it needs.
+
+PYTHON ?= python3
+# Processes that share the tests; LAB_ARGS goes to JupyterLab.
+JOBS ?= logical
+LAB_ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+INSTALLED := $(VENV)/.installed
+PYTEST := $(RUN) -m pytest -q
+
+# The kernel is the course's own, whatever other Jupyter this machine has.
+unexport JUPYTER_PATH
+export JUPYTER_PREFER_ENV_PATH := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install lab test lint typecheck unit notebooks notebooks-check nbval \
+	browser messages format constraints
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
+
+install: $(INSTALLED)  ## set up .venv, nothing else
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "There is no '$(PYTHON)' here.\
+	 Install Python 3.11 or newer, or name it: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("The course \
+	needs Python 3.11 or newer, and $(PYTHON) is %s. Name another one: \
+	make PYTHON=python3.12" % sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet -c constraints.txt -e '.[course,test]'
+	@touch $@
+
+lab: $(INSTALLED)  ## open the course in JupyterLab
+	$(RUN) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.news_url=None \
+	  $(LAB_ARGS) notebooks/index.ipynb
+
+STEPS := nbval browser notebooks-check unit typecheck lint
+
+test: $(INSTALLED)  ## everything that CI runs, with seconds per step
+	@$(RUN) tests/run_steps.py "$(MAKE)" $(STEPS)
+
+lint: $(INSTALLED)  ## format and style
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+
+typecheck: $(INSTALLED)  ## types of paged_kv
+	$(RUN) -m mypy
+
+unit: $(INSTALLED)  ## tests of the code, in parallel
+	$(PYTEST) -n $(JOBS) tests --ignore=tests/browser
+
+nbval: $(INSTALLED)  ## run every notebook again and compare its outputs
+	$(PYTEST) -n $(JOBS) --dist loadscope --nbval --nbval-current-env \
+	  --nbval-cell-timeout=120 notebooks exercises solutions
+
+browser: $(INSTALLED)  ## the exercises in JupyterLab, in headless Chromium
+	$(PYTEST) tests/browser
+
+notebooks: $(INSTALLED)  ## build the notebooks from their masters
+	$(RUN) -m course.build
+
+notebooks-check: $(INSTALLED)  ## the notebooks are what their masters say
+	$(RUN) -m course.build --check
+
+messages: $(INSTALLED)  ## compile the message catalogues
+	$(RUN) paged_kv/messages/build.py
+
+format: $(INSTALLED)  ## format the code, mend what ruff can mend
+	$(RUN) -m ruff format .
+	$(RUN) -m ruff check --fix .
+
+constraints: $(INSTALLED)  ## pin the versions that are installed now
+	$(RUN) tests/setup/pins.py > constraints.new && mv constraints.new constraints.txt
+	@touch $(INSTALLED)
