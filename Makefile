@@ -25,12 +25,13 @@ install: $(INSTALLED)  ## set up .venv, nothing else
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "There is no '$(PYTHON)' here.\
-	 Install Python 3.11 or newer, or name it: make PYTHON=python3.12"; exit 1; }
+	 Install Python 3.11 or newer, or name it: make lab PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("The course \
 	needs Python 3.11 or newer, and $(PYTHON) is %s. Name another one: \
-	make PYTHON=python3.12" % sys.version.split()[0])'
+	make lab PYTHON=python3.12" % sys.version.split()[0])'
+	@echo "Setting up $(VENV): some minutes, the first time"
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet -c constraints.txt -e '.[course,test]'
+	$(RUN) -m pip install -c constraints.txt -e '.[course,test]'
 	@touch $@
 
 lab: $(INSTALLED)  ## open the course in JupyterLab
@@ -60,10 +61,10 @@ browser: $(INSTALLED)  ## the exercises in JupyterLab, in headless Chromium
 	$(PYTEST) tests/browser
 
 notebooks: $(INSTALLED)  ## build the notebooks from their masters
-	$(RUN) -m course.build
+	$(RUN) -m course.build notebooks
 
 notebooks-check: $(INSTALLED)  ## the notebooks are what their masters say
-	$(RUN) -m course.build --check
+	$(RUN) -m course.build check
 
 messages: $(INSTALLED)  ## compile the message catalogues
 	$(RUN) paged_kv/messages/build.py

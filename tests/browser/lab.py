@@ -187,6 +187,16 @@ class Notebook:
         """Return the cell's outputs as a reader sees them."""
         return "\n".join(self.output(cell_id).all_inner_texts())
 
+    def troubles(self) -> list[str]:
+        """Return every exception and every line on stderr that a cell has put out."""
+        return self._js(
+            """return notebook.widgets
+              .filter(cell => cell.model.type === "code")
+              .flatMap(cell => cell.model.outputs.toJSON().map(out => [cell, out]))
+              .filter(([_, out]) => out.output_type === "error" || out.name === "stderr")
+              .map(([cell, out]) => `${cell.model.id}: ${out.evalue ?? out.text}`);"""
+        )
+
     def activate(self, cell_id: str) -> None:
         """Select the cell, as a click on it does."""
         self._js(

@@ -1,0 +1,114 @@
+"""What the package may import: numpy at most, and its own parts one way only."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(importlib.util.find_spec("paged_kv").origin).parent
+
+# A part of the package (a module or a folder) and the parts it may import. A new part
+# is one more line. "paged_kv" is the package's own front, ``paged_kv/__init__.py``.
+CORE = {"spec", "pool", "sequence", "attention", "quantization"}
+MAY_IMPORT = {
+    "messages": set(),
+    "spec": set(),
+    "pool": {"spec"},
+    "sequence": {"spec", "pool"},
+    "attention": {"spec", "pool", "sequence"},
+    "quantization": {"spec", "pool"},
+    "paged_kv": CORE,
+    "checks": {"messages", "paged_kv", *CORE},
+    "__main__": {"messages", "paged_kv", *CORE},
+}
+
+
+def part_of(path: Path) -> str:
+    """Return the part of the package that a source file belongs to."""
+    first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return "paged_kv" if first == "__init__" else first
+
+
+def imported_parts(path: Path) -> Iterator[str]:
+    """Yield the parts that a file imports, anywhere in it, relative imports too."""
+    package = ["paged_kv", *path.relative_to(PACKAGE).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            # ``from paged_kv import pool`` imports the part, not the front.
+            modules = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            names = module.split(".")
+            if names[0] == "paged_kv":
+                part = names[1] if len(names) > 1 else "paged_kv"
+                yield part if is_part(part) else "paged_kv"
+
+
+def is_part(name: str) -> bool:
+    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()
+
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_every_part_has_its_line_and_no_line_is_stale():
+    parts = {part_of(path) for path in SOURCES}
+    assert parts == set(MAY_IMPORT), "add or remove the line in MAY_IMPORT"
+
+
+def test_the_table_has_no_circle():
+    TopologicalSorter(MAY_IMPORT).prepare()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_file_imports_only_what_its_part_may(path):
+    part = part_of(path)
+    imported = set(imported_parts(path)) - {part}
+    assert imported <= MAY_IMPORT[part]
+
+
+@pytest.mark.parametrize(
+    ("source", "imported"),
+    [
+        ("import paged_kv", {"paged_kv"}),
+        ("import paged_kv.pool as p", {"pool"}),
+        ("from paged_kv import BlockPool", {"paged_kv"}),
+        ("from paged_kv import pool, spec", {"pool", "spec"}),
+        ("from paged_kv.pool import BlockPool", {"pool"}),
+        ("from . import pool", {"pool"}),
+        ("from .pool import BlockPool", {"pool"}),
+        ("def f():\n    from paged_kv.sequence import Sequence", {"sequence"}),
+        ("import numpy, json.decoder", set()),
+    ],
+)
+def test_each_way_to_import_is_seen(monkeypatch, tmp_path, source, imported):
+    for name in ("pool", "sequence", "spec", "reader"):
+        (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    assert set(imported_parts(tmp_path / "reader.py")) == imported
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the top-level modules that a fresh Python holds after ``statement``."""
+    program = (
+        f"import sys; {statement}; print(*{{m.split('.')[0] for m in sys.modules}})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavier_than_numpy():
+    more = loaded_by("import paged_kv") - loaded_by("import numpy")
+    assert more - sys.stdlib_module_names == {"paged_kv"}

@@ -1,0 +1,91 @@
+"""Every way to install the course asks for the same packages, in tested versions."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from tests.setup.pins import pins
+
+ROOT = Path(__file__).parents[2]
+
+
+def pinned() -> dict[str, str]:
+    """Return what ``constraints.txt`` pins, by name."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    rules = [line for line in lines if not line.startswith("#")]
+    return dict(rule.split("==") for rule in rules)
+
+
+def project() -> dict:
+    """Return the project table of ``pyproject.toml``."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11) or sys.platform != "linux",
+    reason="the versions were pinned under Python 3.11 on Linux",
+)
+def test_every_package_is_pinned_at_the_version_that_runs_here():
+    assert pinned() == pins(), "run `make constraints`"
+
+
+def test_a_pin_fits_any_build_of_a_version():
+    assert [name for name, version in pinned().items() if "+" in version] == []
+
+
+def test_conda_installs_what_make_installs():
+    makefile = (ROOT / "Makefile").read_text()
+    (arguments,) = re.findall(r"-m pip install (.*)", makefile)
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    *conda, pip = environment["dependencies"]
+    assert shlex.split(" ".join(pip["pip"])) == shlex.split(arguments)
+    assert [re.split("[=<>]", name)[0] for name in conda] == ["python", "pip"]
+
+
+def test_conda_takes_a_python_that_the_package_allows():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    version = environment["dependencies"][0].removeprefix("python=")
+    assert version in SpecifierSet(project()["requires-python"])
+
+
+def test_the_core_needs_numpy_alone():
+    needs = [Requirement(need).name for need in project()["dependencies"]]
+    assert needs == ["numpy"]
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
+class TestMake:
+    """`make` on a machine without a fitting Python says so, and sets nothing up."""
+
+    def install(self, python: str, venv: Path) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            ["make", "install", f"PYTHON={python}", f"VENV={venv}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+
+    def test_no_python(self, tmp_path):
+        done = self.install("python-of-nowhere", tmp_path / "venv")
+        assert done.returncode != 0
+        assert "There is no 'python-of-nowhere' here." in done.stdout
+        assert not (tmp_path / "venv").exists()
+
+    def test_old_python(self, tmp_path):
+        old = tmp_path / "python-of-yore"
+        pretend = 'import sys; sys.version_info = (3, 10); sys.version = "3.10.13 "'
+        old.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{pretend}\n'\"$2\"\n")
+        old.chmod(0o755)
+        done = self.install(str(old), tmp_path / "venv")
+        assert done.returncode != 0
+        assert f"needs Python 3.11 or newer, and {old} is 3.10.13" in done.stderr
+        assert not (tmp_path / "venv").exists()
