@@ -7,7 +7,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from paged_kv.pool import BlockPool, OutOfBlocks
+from paged_kv.allocator import OutOfBlocks
+from paged_kv.pool import BlockPool
 from paged_kv.spec import whole
 
 PoolT = TypeVar("PoolT", bound=BlockPool)
@@ -138,7 +139,7 @@ class Sequence(Generic[PoolT]):
         if n and self._tail_is_shared():
             shared, table[-1] = table[-1], new.pop(0)
             pool.copy_block(shared, table[-1])
-            pool.release(shared)
+            pool.release_many([shared])
         table += new
         positions = np.arange(self.length, self.length + n, dtype=np.int64)
         self.length += n

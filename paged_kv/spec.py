@@ -43,7 +43,7 @@ class KVCacheSpec:
     Raises
     ------
     ValueError
-        For a count below one or an unknown dtype.
+        For a count below one, heads that do not group, or an unknown dtype.
     """
 
     n_layers: int
@@ -65,6 +65,11 @@ class KVCacheSpec:
                 least = 0 if field.name == "n_params" else 1
                 value = whole(field.name, getattr(self, field.name), least)
                 object.__setattr__(self, field.name, value)
+        if self.n_heads % self.n_kv_heads:
+            raise ValueError(
+                f"n_heads must be a multiple of n_kv_heads = {self.n_kv_heads}, "
+                f"got n_heads {self.n_heads}"
+            )
         if self.n_tensors > 2:
             raise ValueError(f"n_tensors must be 1 or 2, got {self.n_tensors}")
 
