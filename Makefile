@@ -36,7 +36,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 lab: $(INSTALLED)  ## open the course in JupyterLab
 	$(RUN) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.news_url=None \
-	  $(LAB_ARGS) notebooks/index.ipynb
+	  --LabApp.default_url=/lab/tree/notebooks/index.ipynb $(LAB_ARGS)
 
 STEPS := nbval browser notebooks-check unit typecheck lint
 

@@ -193,7 +193,7 @@ class Notebook:
             """return notebook.widgets
               .filter(cell => cell.model.type === "code")
               .flatMap(cell => cell.model.outputs.toJSON().map(out => [cell, out]))
-              .filter(([_, out]) => out.output_type === "error" || out.name === "stderr")
+              .filter(([, out]) => "evalue" in out || out.name === "stderr")
               .map(([cell, out]) => `${cell.model.id}: ${out.evalue ?? out.text}`);"""
         )
 

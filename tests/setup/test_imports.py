@@ -14,15 +14,17 @@ PACKAGE = Path(importlib.util.find_spec("paged_kv").origin).parent
 
 # A part of the package (a module or a folder) and the parts it may import. A new part
 # is one more line. "paged_kv" is the package's own front, ``paged_kv/__init__.py``.
-CORE = {"spec", "pool", "sequence", "attention", "quantization"}
+CORE = {"spec", "allocator", "pool", "sequence", "attention", "quantization"}
 MAY_IMPORT = {
     "messages": set(),
     "spec": set(),
-    "pool": {"spec"},
-    "sequence": {"spec", "pool"},
-    "attention": {"spec", "pool", "sequence"},
-    "quantization": {"spec", "pool"},
+    "allocator": {"spec"},
+    "pool": {"spec", "allocator"},
+    "sequence": {"spec", "allocator", "pool"},
+    "attention": {"spec", "allocator", "pool", "sequence"},
+    "quantization": {"spec", "allocator", "pool"},
     "paged_kv": CORE,
+    "figures": {"messages", "paged_kv", *CORE},
     "checks": {"messages", "paged_kv", *CORE},
     "__main__": {"messages", "paged_kv", *CORE},
 }
