@@ -107,7 +107,7 @@ def reference_attention(
     return np.asarray(out.reshape(-1, K.shape[2]), np.float32)
 
 
-def gather_kv(pool: BlockPool, seq: Sequence[Any], layer: int) -> tuple[Array, Array]:
+def gather_kv(pool: BlockPool, seq: Sequence, layer: int) -> tuple[Array, Array]:
     """Copy a sequence's K and V of one layer out of its blocks, for checking only.
 
     Returns
@@ -120,7 +120,7 @@ def gather_kv(pool: BlockPool, seq: Sequence[Any], layer: int) -> tuple[Array, A
 
 
 def paged_attention(
-    pool: BlockPool, seq: Sequence[Any], layer: int, q: ArrayLike, scale: float
+    pool: BlockPool, seq: Sequence, layer: int, q: ArrayLike, scale: float
 ) -> Array:
     """Attention of one query over a sequence's blocks, walking its block table.
 
@@ -159,7 +159,7 @@ def paged_attention(
 
 def partial_attention(
     pool: BlockPool,
-    seq: Sequence[Any],
+    seq: Sequence,
     layer: int,
     q: ArrayLike,
     scale: float,
@@ -216,7 +216,7 @@ def _group_heads(q: ArrayLike, n_kv_heads: int, head_dim: int, scale: float) -> 
     return scaled.reshape(n_kv_heads, -1, head_dim)
 
 
-def _blocks_of(pool: BlockPool, seq: Sequence[Any]) -> NDArray[np.int64]:
+def _blocks_of(pool: BlockPool, seq: Sequence) -> NDArray[np.int64]:
     """Return the physical blocks that hold the sequence's tokens, checked.
 
     Blocks reserved ahead may follow in the table; they hold nothing and are left out.

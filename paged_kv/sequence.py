@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,10 +9,8 @@ from paged_kv.allocator import OutOfBlocks
 from paged_kv.pool import BlockPool
 from paged_kv.spec import whole
 
-PoolT = TypeVar("PoolT", bound=BlockPool)
 
-
-class Sequence(Generic[PoolT]):
+class Sequence:
     """The tokens of one request, in blocks of a pool.
 
     Token t lives in physical block ``block_table[t // block_size]`` at offset
@@ -40,7 +36,7 @@ class Sequence(Generic[PoolT]):
     after `free` is a RuntimeError.
     """
 
-    def __init__(self, pool: PoolT, seq_id: object) -> None:
+    def __init__(self, pool: BlockPool, seq_id: object) -> None:
         self.pool = pool
         self.seq_id = seq_id
         self.block_table: list[int] = []
@@ -176,7 +172,7 @@ class Sequence(Generic[PoolT]):
         del self.block_table[keep:]
         self.length = n
 
-    def fork(self, new_id: object) -> Sequence[PoolT]:
+    def fork(self, new_id: object) -> Sequence:
         """Return a sequence with the same tokens, in the same physical blocks.
 
         Costs one count per block and no copy; the first write into a shared partial
