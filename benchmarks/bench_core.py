@@ -57,8 +57,9 @@ def attention() -> None:
     ours = paged_attention(pool, seq, 0, q, scale)
     for other in (per_block_loop(pool, seq, q, scale), sdpa()[0, :, 0].numpy()):
         np.testing.assert_allclose(ours, other, atol=1e-5)
+    heads = f"{n_heads}/{n_kv_heads} heads of {head_dim}"
     report(
-        f"attention of one query, L={length}, heads {n_heads}/{n_kv_heads} × {head_dim}",
+        f"attention of one query, L={length}, {heads}",
         medians(
             {
                 "paged_attention": lambda: paged_attention(pool, seq, 0, q, scale),
