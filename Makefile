@@ -16,7 +16,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help install lab test lint typecheck unit notebooks notebooks-check nbval \
-	browser messages format constraints
+	browser messages bench format constraints
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -68,6 +68,9 @@ notebooks-check: $(INSTALLED)  ## the notebooks are what their masters say
 
 messages: $(INSTALLED)  ## compile the message catalogues
 	$(RUN) paged_kv/messages/build.py
+
+bench: $(INSTALLED)  ## time the module against alternatives
+	@for script in benchmarks/bench_*.py; do $(RUN) $$script || exit 1; done
 
 format: $(INSTALLED)  ## format the code, mend what ruff can mend
 	$(RUN) -m ruff format .
