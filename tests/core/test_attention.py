@@ -152,7 +152,9 @@ def test_result_is_float32_whatever_the_storage(rng, dtype):
     assert gather_kv(pool, seq, 0)[0].dtype == real
 
 
-def test_block_reserved_ahead_does_not_matter(rng):
+@pytest.mark.parametrize("at_once", [1, 1 << 20])
+def test_block_reserved_ahead_does_not_matter(rng, monkeypatch, at_once):
+    monkeypatch.setattr(attention, "BYTES_AT_ONCE", at_once)
     pool, seq, K, V = scattered(rng, 8, 1, 3, 8, 4)
     q = rng.normal(size=(6, 8))
     expected = paged_attention(pool, seq, 0, q, 0.3)

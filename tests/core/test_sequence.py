@@ -157,6 +157,7 @@ class TestFork:
         grandchild = child.fork("grandchild")
         assert pool.ref[:2].tolist() == [3, 3]
         grandchild.extend(*make_kv(pool, 7))
+        assert grandchild.block_table == [0, 2, 3, 4]
         pool.check([base, child, grandchild])
         assert_holds(pool, base, K, V)
         assert_holds(pool, child, K, V)
