@@ -62,6 +62,18 @@ def test_the_core_needs_numpy_alone():
     assert needs == ["numpy"]
 
 
+def test_every_file_of_the_package_is_installed():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    patterns = ["*.py", *tool["package-data"]["*"]]
+    files = [path for path in (ROOT / "paged_kv").rglob("*") if path.is_file()]
+    left_out = [
+        path
+        for path in files
+        if "__pycache__" not in path.parts and not any(map(path.match, patterns))
+    ]
+    assert left_out == []
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
 class TestMake:
     """`make` on a machine without a fitting Python says so, and sets nothing up."""
@@ -83,7 +95,7 @@ class TestMake:
     def test_old_python(self, tmp_path):
         old = tmp_path / "python-of-yore"
         pretend = 'import sys; sys.version_info = (3, 10); sys.version = "3.10.13 "'
-        old.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{pretend}\n'\"$2\"\n")
+        old.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c '{pretend}\n'\"$2\"\n")
         old.chmod(0o755)
         done = self.install(str(old), tmp_path / "venv")
         assert done.returncode != 0
