@@ -1,0 +1,167 @@
+"""Command line: ``python -m course.build notebooks | check | acknowledge``."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import nbformat
+
+from . import languages, prose, stored
+from .execute import execute
+from .links import link_problems, markdown
+from .master import CourseError, Master, find_masters, read_master
+from .notebook import Target, assemble, targets
+from .outputs import normalise, output_problems
+from .solution import leaks, secrets
+
+_LOCK = "course/i18n.lock"
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def _each(function: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]:
+    """Map, and raise the faults of all items at once."""
+    results, problems = [], []
+    for item in items:
+        try:
+            results.append(function(item))
+        except CourseError as error:
+            problems += error.problems
+    if problems:
+        raise CourseError(list(dict.fromkeys(problems)))
+    return results
+
+
+def read_masters(root: Path) -> list[Master]:
+    """Read all masters of a course."""
+    return _each(lambda path: read_master(path, root), find_masters(root))
+
+
+def assemble_all(wanted: list[Target], masters: list[Master]) -> dict[str, Any]:
+    """Return path → notebook, not executed."""
+    notebooks = _each(lambda target: assemble(target, masters), wanted)
+    return {t.path: notebook for t, notebook in zip(wanted, notebooks, strict=True)}
+
+
+def run(notebooks: dict[str, Any], root: Path) -> list[str]:
+    """Execute and normalise in place the notebooks that have code."""
+    coded = {
+        path: notebook
+        for path, notebook in notebooks.items()
+        if any(cell.cell_type == "code" for cell in notebook.cells)
+    }
+    problems = execute(coded, root)
+    for notebook in notebooks.values():
+        normalise(notebook)
+    return problems
+
+
+def content_problems(target: Target, notebook: Any) -> list[str]:
+    """Judge an executed notebook: its outputs, and leaks of the solution."""
+    problems = output_problems(notebook, target.lang)
+    if target.kind == "exercises":
+        problems += leaks(secrets(target.master, target.lang), notebook)
+    return [f"{target.path}: {problem}" for problem in problems]
+
+
+def master_problems(masters: list[Master]) -> list[str]:
+    """Judge the text of the masters: comments, typography, both sides' shape."""
+    problems = []
+    for master in masters:
+        for cell in master.cells:
+            problems += prose.typography_problems(cell)
+            if cell.lang is None:
+                problems += languages.comment_problems(cell)
+    for ru, en, *_ in languages.pairs(masters).values():
+        if ru.lang is not None:
+            problems += prose.shape_problems(ru, en)
+    return problems
+
+
+def build(root: Path, select: str) -> list[str]:
+    """Build, execute and write the notebooks of the masters named like ``select``.
+
+    The start page is always among them: its map shows all. A notebook with a problem
+    is not written; the stored one stays.
+    """
+    masters = read_masters(root)
+    wanted = [
+        target
+        for target in targets(masters)
+        if select in target.master.path or target.kind == "index"
+    ]
+    notebooks = assemble_all(wanted, masters)
+    problems = run(notebooks, root)
+    for target in wanted:
+        faults = content_problems(target, notebooks[target.path])
+        if not faults:
+            path = root / target.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = nbformat.writes(notebooks[target.path])
+            path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        problems += faults
+    return problems
+
+
+def check(root: Path, *, outputs: bool) -> list[str]:
+    """Return every gate's problems; ``outputs`` executes, and compares them too."""
+    masters = read_masters(root)
+    wanted = targets(masters)
+    notebooks = assemble_all(wanted, masters)
+    lock = languages.read_lock(root / _LOCK)
+    problems = master_problems(masters)
+    problems += languages.lock_problems(lock, languages.pairs(masters))
+    problems += stored.strays(root, wanted)
+    if outputs:
+        problems += run(notebooks, root)
+    texts = []
+    for target in wanted:
+        built = notebooks[target.path]
+        texts += markdown(target.path, built)
+        found = stored.read(root, target.path)
+        if found is None:
+            problems.append(f"{target.path}: not built")
+            continue
+        problems += stored.differences(target.path, found, built, outputs=outputs)
+        problems += content_problems(target, found)
+    for path in [*root.glob("*.md"), *root.glob("course/*.md")]:
+        name = path.relative_to(root).as_posix()
+        texts.append((name, path.read_text(encoding="utf-8")))
+    return problems + link_problems(texts, root)
+
+
+def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
+    """Run one command; return the exit status, 1 if there is a problem."""
+    parser = argparse.ArgumentParser(prog="python -m course.build", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("notebooks", help="build and execute the notebooks")
+    one.add_argument("select", nargs="?", default="", help="part of a master's name")
+    two = commands.add_parser("check", help="are the stored notebooks the masters'?")
+    two.add_argument("--execute", action="store_true", help="compare outputs as well")
+    three = commands.add_parser("acknowledge", help="both languages say the same")
+    three.add_argument("select", nargs="?", default="", help="part of a master's name")
+    options = parser.parse_args(arguments)
+    root = (root or Path.cwd()).resolve()
+    try:
+        if options.command == "acknowledge":
+            found = languages.pairs(read_masters(root))
+            changed = languages.acknowledge(root / _LOCK, found, options.select)
+            print(f"{changed} lines of {_LOCK} changed")
+            return 0
+        if options.command == "notebooks":
+            problems = build(root, options.select)
+        else:
+            problems = check(root, outputs=options.execute)
+    except CourseError as error:
+        problems = error.problems
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(f"problems: {len(problems)}")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
