@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from paged_kv.free_queue import FreeList, FreeQueue
 from paged_kv.spec import whole
 
 
@@ -42,6 +43,13 @@ class HoldsBlocks(Protocol):
 
     def held_blocks(self) -> Iterable[int]:
         """Yield a block id for each reference held."""
+
+
+class IndexesContents(Protocol):
+    """A cache that finds blocks by their contents, free ones included."""
+
+    def forget(self, block: int) -> None:
+        """Drop `block` from the index: its contents are about to change."""
 
 
 class BlockAllocator:
@@ -77,7 +85,8 @@ class BlockAllocator:
         self.peak = 0
         # A stack with block 0 on top: O(1) both ways, and the block freed last, which
         # may still be warm in the processor's cache, is handed out first.
-        self._free_list = list(range(self.num_blocks - 1, -1, -1))
+        self._free_list: FreeList = list(range(self.num_blocks - 1, -1, -1))
+        self._index: IndexesContents | None = None
 
     @property
     def free(self) -> int:
@@ -101,6 +110,8 @@ class BlockAllocator:
         if not free_list:
             raise OutOfBlocks(self._shortage(1))
         block = free_list.pop()
+        if self._index is not None:
+            self._index.forget(block)
         self.ref[block] = 1
         used = self.num_blocks - len(free_list)
         if used > self.peak:
@@ -120,6 +131,9 @@ class BlockAllocator:
         if n > len(free_list):
             raise OutOfBlocks(self._shortage(n))
         blocks = [free_list.pop() for _ in range(n)]
+        if self._index is not None:
+            for block in blocks:
+                self._index.forget(block)
         ids = np.array(blocks, dtype=np.intp)
         self.ref[ids] = self.held[ids] = 1
         self.peak = max(self.peak, self.used)
@@ -134,11 +148,73 @@ class BlockAllocator:
             When a block is free or outside the pool; no count changes then.
         """
         ids = self._block_ids(blocks)
-        if 0 in (counts := self.ref[ids].tolist()):
-            block = ids[counts.index(0)]
-            raise ValueError(f"block {block} is free: allocate it, do not share it")
+        self._require_used(ids)
         np.add.at(self.ref, ids, 1)
         np.add.at(self.held, ids, 1)
+
+    def index_with(self, index: IndexesContents) -> None:
+        """Let a prefix cache find blocks by contents: freed blocks keep theirs longest.
+
+        From now on the block freed longest ago is handed out first, `touch` is O(1),
+        and `index` is told of every block whose contents are about to change.
+
+        Raises
+        ------
+        ValueError
+            When the pool has an index already.
+        """
+        if self._index is not None:
+            raise ValueError(f"the pool is already indexed by {self._index!r}")
+        self._index = index
+        # The stack's top comes first, as before.
+        self._free_list = FreeQueue(reversed(list(self._free_list)))
+
+    def touch(self, blocks: Iterable[int]) -> None:
+        """Let a holder share `blocks`, in use or free: a free one is taken back.
+
+        Only for whoever knows what the blocks hold (see `index_with`): elsewhere the
+        contents of a free block mean nothing, and `retain` refuses it.
+
+        Raises
+        ------
+        ValueError
+            When an id is outside the pool; no count changes then.
+        """
+        ids = self._block_ids(blocks)
+        for block in set(ids):
+            if not self.ref.item(block):
+                self._free_list.remove(block)
+        np.add.at(self.ref, ids, 1)
+        np.add.at(self.held, ids, 1)
+        self.peak = max(self.peak, self.used)
+
+    def overwrite(self, block: int) -> None:
+        """Announce that the free slots of a block in use are about to be filled.
+
+        A block that a cache has indexed is full; it has free slots again only after
+        its sequence was cut short, and then the index must let go of it.
+        """
+        if self._index is not None:
+            self._index.forget(block)
+
+    def hand_over(self, blocks: Iterable[int]) -> None:
+        """Turn the caller's own references into held ones, for a cache to keep.
+
+        A reference that is held already (a table's) only changes its holder: no count
+        changes for it.
+
+        Raises
+        ------
+        ValueError
+            When a block is listed twice, is free or is outside the pool; no count
+            changes then.
+        """
+        ids = self._block_ids(blocks)
+        index = np.array(ids, dtype=np.intp)
+        if len(set(ids)) < len(ids):
+            raise ValueError(f"blocks {ids} list one block twice")
+        self._require_used(ids)
+        self.held[index] += self.ref[index] > self.held[index]
 
     def release(self, block: int) -> None:
         """Drop one reference of the caller's own; at zero the block becomes free.
@@ -181,9 +257,9 @@ class BlockAllocator:
             counts = self.ref[index] - 1
             self.held[index] -= 1
             self.ref[index] = counts
-            self._free_list += [
-                b for b, n in zip(ids, counts.tolist(), strict=True) if not n
-            ]
+            self._free_list.extend(
+                [b for b, n in zip(ids, counts.tolist(), strict=True) if not n]
+            )
             return
         for block, times in Counter(ids).items():
             if times > (count := self.held.item(block)):
@@ -252,6 +328,11 @@ class BlockAllocator:
             wrong = next(b for b in ids if not 0 <= b < self.num_blocks)
             raise ValueError(self._outside(wrong))
         return ids
+
+    def _require_used(self, ids: list[int]) -> None:
+        if 0 in (counts := self.ref[ids].tolist()):
+            block = ids[counts.index(0)]
+            raise ValueError(f"block {block} is free: allocate it, do not share it")
 
     def _outside(self, block: int) -> str:
         return f"block {block} is outside 0…{self.num_blocks - 1}"

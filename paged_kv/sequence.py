@@ -136,11 +136,35 @@ class Sequence:
             shared, table[-1] = table[-1], new.pop(0)
             pool.copy_block(shared, table[-1])
             pool.release_many([shared])
+        elif n and self.length % bs:
+            pool.overwrite(table[-1])
         table += new
-        positions = np.arange(self.length, self.length + n, dtype=np.int64)
         self.length += n
-        first = int(positions[0]) // bs if n else 0
-        blocks = np.array(table[first:], dtype=np.int64)
+        return self.slots(self.length - n)
+
+    def slots(self, start: int = 0) -> NDArray[np.int64]:
+        """Return the slot of each token from `start` on.
+
+        `reserve` returns this for the tokens it makes room for; after a prefix cache
+        admitted a request, ``slots(n_cached)`` are the ones still to be written.
+
+        Returns
+        -------
+        ndarray of int64, shape (length − start,)
+            Physical block · block_size + offset.
+
+        Raises
+        ------
+        ValueError
+            When `start` is negative or above the length.
+        """
+        self._require_live()
+        bs = self.pool.block_size
+        if whole("start", start, 0) > self.length:
+            raise ValueError(f"start {start} is above the length {self.length}")
+        positions = np.arange(start, self.length, dtype=np.int64)
+        first = start // bs
+        blocks = np.array(self.block_table[first:], dtype=np.int64)
         return blocks[positions // bs - first] * bs + positions % bs
 
     def blocks_needed(self, n_tokens: int) -> int:
