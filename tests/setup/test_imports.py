@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "pool": {"spec", "allocator"},
     "sequence": {"spec", "allocator", "pool"},
     "attention": {"spec", "allocator", "pool", "sequence"},
-    "quantization": set(),
+    "quantization": {"spec", "allocator", "pool"},
     "paged_kv": CORE,
     "figures": {"messages", "paged_kv", *CORE},
     "checks": {"messages", "paged_kv", *CORE},
