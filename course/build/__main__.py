@@ -35,9 +35,15 @@ def _each(function: Callable[[Item], Made], items: Iterable[Item]) -> list[Made]
     return results
 
 
-def read_masters(root: Path) -> list[Master]:
-    """Read all masters of a course."""
-    return _each(lambda path: read_master(path, root), find_masters(root))
+def read_masters(root: Path, select: str = "") -> list[Master]:
+    """Read the masters whose name has ``select``."""
+    paths = find_masters(root)
+    paths = [path for path in paths if select in path.relative_to(root).as_posix()]
+    if not paths:
+        raise CourseError(
+            [f"no master in {root / 'course'} has {select!r} in its name"]
+        )
+    return _each(lambda path: read_master(path, root), paths)
 
 
 def assemble_all(wanted: list[Target], masters: list[Master]) -> dict[str, Any]:
@@ -82,17 +88,14 @@ def master_problems(masters: list[Master]) -> list[str]:
 
 
 def build(root: Path, select: str) -> list[str]:
-    """Build, execute and write the notebooks of the masters named like ``select``.
+    """Build, execute and write the notebooks of the masters whose name has ``select``.
 
-    The start page is always among them: its map shows all. A notebook with a problem
-    is not written; the stored one stays.
+    A notebook with a problem is not written; the stored one stays.
     """
-    masters = read_masters(root)
-    wanted = [
-        target
-        for target in targets(masters)
-        if select in target.master.path or target.kind == "index"
-    ]
+    masters = read_masters(root, select)
+    wanted = targets(masters)
+    if any(target.kind == "index" for target in wanted):
+        masters = read_masters(root)  # its map shows all
     notebooks = assemble_all(wanted, masters)
     problems = run(notebooks, root)
     for target in wanted:
@@ -147,7 +150,7 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     root = (root or Path.cwd()).resolve()
     try:
         if options.command == "acknowledge":
-            found = languages.pairs(read_masters(root))
+            found = languages.pairs(read_masters(root, options.select))
             changed = languages.acknowledge(root / _LOCK, found, options.select)
             print(f"{changed} lines of {_LOCK} changed")
             return 0

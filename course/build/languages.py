@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from .master import LANGS, Cell, CourseError, Master
+from .master import Cell, CourseError, Master
 
 _COMMENT = re.compile(r"(?P<indent>\s*)# (?P<lang>ru|en):(?P<text>.*)")
 _NEAR_MISS = re.compile(r"#\s*(ru|en)\s*:", re.IGNORECASE)
@@ -51,7 +51,6 @@ def pairs(masters: Iterable[Master]) -> dict[str, Pair]:
     """Return ``master:key`` → both sides, of markdown and of commented code."""
     found: dict[str, Pair] = {}
     for master in masters:
-        name = master.path.removeprefix("course/")
         cells = iter(master.cells)
         for cell in cells:
             other = cell if cell.lang is None else next(cells)
@@ -60,7 +59,7 @@ def pairs(masters: Iterable[Master]) -> dict[str, Pair]:
                 for side, lang in ((cell, "ru"), (other, "en"))
             )
             if ru or en:
-                found[f"{name}:{cell.key}"] = (cell, other, ru, en)
+                found[f"{master.path}:{cell.key}"] = (cell, other, ru, en)
     return found
 
 
@@ -94,35 +93,32 @@ def lock_problems(
     lock: dict[str, tuple[str, str]], found: dict[str, Pair]
 ) -> list[str]:
     """Compare the pairs with what was acknowledged last."""
+    stale = lock.keys() - found.keys()
     problems = [
-        f"{key}: stale in i18n.lock; run acknowledge"
-        for key in lock.keys() - found.keys()
+        f"course/i18n.lock: no cell {key} any more; run acknowledge"
+        for key in sorted(stale)
     ]
     for key, pair in found.items():
-        places = f"ru {pair[0].path}:{pair[0].line}, en {pair[1].path}:{pair[1].line}"
-        if key not in lock:
-            problems.append(f"{key}: new ({places}); read both sides, run acknowledge")
-            continue
-        changed = [
-            lang
-            for lang, old, new in zip(LANGS, lock[key], _hashes(pair), strict=True)
-            if old != new
-        ]
-        if len(changed) == 1:
-            problems.append(
-                f"{key}: only {changed[0]} changed ({places}); bring the other side in"
+        ru, en = pair[:2]
+        lines = f"lines {ru.line} and {en.line}"
+        old, new = lock.get(key), _hashes(pair)
+        if old is None:
+            fault = f"new; read both sides ({lines}), then run acknowledge"
+        elif old[0] != new[0] and old[1] != new[1]:
+            fault = f"both sides changed; read {lines} once more, then run acknowledge"
+        elif old != new:
+            fault = (
+                f"only {'ru' if old[0] != new[0] else 'en'} changed; bring {lines} in"
                 " step, then run acknowledge"
             )
-        elif changed:
-            problems.append(
-                f"{key}: both sides changed ({places}); read them once more, then run"
-                " acknowledge"
-            )
+        else:
+            continue
+        problems.append(f"{ru.at()} {fault}")
     return problems
 
 
 def acknowledge(path: Path, found: dict[str, Pair], select: str = "") -> int:
-    """Record that both sides say the same, for masters whose name has ``select``.
+    """Record that both sides of ``found``, masters named by ``select``, say the same.
 
     Returns
     -------
@@ -131,9 +127,7 @@ def acknowledge(path: Path, found: dict[str, Pair], select: str = "") -> int:
     """
     old = read_lock(path)
     new = {key: value for key, value in old.items() if select not in key.split(":")[0]}
-    for key, pair in found.items():
-        if select in key.split(":")[0]:
-            new[key] = _hashes(pair)
+    new.update((key, _hashes(pair)) for key, pair in found.items())
     rows = [f"{key} {ru} {en}\n" for key, (ru, en) in sorted(new.items())]
     path.write_text("".join(rows), encoding="utf-8")
     return len(dict(old.items() ^ new.items()))

@@ -36,31 +36,29 @@ def output_texts(cell: Any) -> Iterator[str]:
 def normalise(notebook: Any) -> None:
     """Drop in place what differs from one run to the next."""
     notebook.metadata = type(notebook.metadata)(METADATA)
-    count = 0
     for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
-        count += 1
-        cell.execution_count = count
-        for output in cell.outputs:
+        for output in cell.get("outputs", []):
             output.get("data", {}).pop(_DROPPED, None)
-            if "execution_count" in output:
-                output.execution_count = count
 
 
 def output_problems(notebook: Any, lang: str) -> list[str]:
     """Return ``[cell] fault`` for everything a stored notebook must not hold."""
     problems = []
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    for count, cell in enumerate(code, start=1):
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    run = [cell for cell in cells if cell.source.strip()]
+    for count, cell in enumerate(run, start=1):
         faults = []
         if cell.execution_count != count:
-            faults.append(f"execution count {cell.execution_count}, not {count}")
+            faults.append(f"not run in order ({cell.execution_count}, not {count})")
         for output in cell.outputs:
             faults += _output_faults(output)
         for text in output_texts(cell):
             faults += _text_faults(text, lang, cell.metadata.get("tags", []))
         problems += [f"[{cell.id}] {fault}" for fault in dict.fromkeys(faults)]
+        if cell.execution_count != count or any(
+            o.output_type == "error" for o in cell.outputs
+        ):
+            break  # what follows did not run
     return problems
 
 

@@ -21,15 +21,28 @@ def test_building_twice_gives_the_same_bytes(course):
     assert digests(course) == before
 
 
-def test_a_part_of_the_name_builds_one_master_and_the_start_page(course):
+def test_a_part_of_the_name_builds_one_master_whatever_the_others_are_like(course):
     for path in digests(course):
         path.unlink()
+    course.edit("exercise", "### END", "## END")
     assert course.run("notebooks", "09_0") == []
     assert [p.relative_to(course.root).as_posix() for p in digests(course)] == [
         "notebooks/en/09.0_memory.ipynb",
-        "notebooks/index.ipynb",
         "notebooks/ru/09.0_memory.ipynb",
     ]
+
+
+def test_a_name_that_no_master_has_is_told(course):
+    (problem,) = course.run("notebooks", "09_7")
+    assert "no master" in problem
+    assert "'09_7'" in problem
+
+
+def test_the_start_page_alone_still_lists_everything(course):
+    before = digests(course)
+    (course.root / "notebooks/index.ipynb").unlink()
+    assert course.run("notebooks", "index") == []
+    assert digests(course) == before
 
 
 def test_latex_survives_and_the_title_gets_its_navigation(course):
