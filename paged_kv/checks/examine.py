@@ -1,0 +1,202 @@
+"""Runs the cases of an exercise, up to the first that fails, and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from paged_kv.checks.blame import student_code, student_line
+from paged_kv.checks.exercise import Asked, Case, Exercise
+from paged_kv.checks.failures import explain_exception
+from paged_kv.checks.report import Report, Section, State, state_word
+from paged_kv.checks.runner import run_guarded
+from paged_kv.checks.script import Script, Wrong
+from paged_kv.checks.show import show
+from paged_kv.checks.untouched import changed_numpy, empty_stub
+from paged_kv.messages import tr, trn
+
+
+def examine(exercise: Exercise, objects: tuple[object, ...]) -> Report:
+    """Check `objects`, one for each of `exercise.asked`; never raises."""
+    names = dict(zip((asked.name for asked in exercise.asked), objects, strict=True))
+    unusable = run_guarded(lambda: _expect_usable(exercise.asked, objects)).error
+    if unusable is not None:
+        return _Failure(exercise, names, None, Script({}), unusable, "", 0).report()
+    script = Script({})
+    for n_right, case in enumerate(exercise.cases):
+        script = Script({**exercise.given, **names})
+        run = run_guarded(partial(case.run, script))
+        if run.error is not None:
+            return _Failure(
+                exercise, names, case, script, run.error, run.printed, n_right
+            ).report()
+    return _passed(exercise, script)
+
+
+def _expect_usable(asked: tuple[Asked, ...], objects: tuple[object, ...]) -> None:
+    """Raise Wrong when an object is not of the kind that was asked for."""
+    names = [a.name for a in asked]
+    theirs = [getattr(o, "__name__", "") for o in objects]
+    if theirs != names and sorted(theirs) == sorted(names):
+        raise Wrong(
+            "objects-swapped",
+            tr("The objects are in the wrong order."),
+            ", ".join(names),
+            ", ".join(theirs),
+        )
+    for want, given in zip(asked, objects, strict=True):
+        if want.is_class and not isinstance(given, type):
+            raise Wrong(
+                "not-a-class",
+                tr(
+                    "{name} must be the class itself, without brackets.", name=want.name
+                ),
+                f"class {want.name}",
+                show(given),
+            )
+        if not want.is_class and (isinstance(given, type) or not callable(given)):
+            raise Wrong(
+                "not-a-function",
+                tr(
+                    "{name} must be the function itself, without brackets.",
+                    name=want.name,
+                ),
+                f"def {want.name}(…)",
+                show(given),
+            )
+        for method in want.methods:
+            if not callable(getattr(given, method, None)):
+                raise Wrong(
+                    "missing-method",
+                    tr(
+                        "The class {name} has no method {method}.",
+                        name=want.name,
+                        method=method,
+                    ),
+                )
+
+
+class _Failure:
+    """A case that failed, on its way to a report."""
+
+    def __init__(
+        self,
+        exercise: Exercise,
+        names: dict[str, object],
+        case: Case | None,
+        script: Script,
+        error: BaseException,
+        printed: str,
+        n_right: int,
+    ) -> None:
+        self.exercise = exercise
+        self.names = names
+        self.case = case
+        self.script = script
+        self.error = error
+        self.printed = printed
+        self.n_right = n_right
+
+    def report(self) -> Report:
+        if stub := self._stub():
+            return self._stub_report(stub)
+        state, wrong = self._diagnosis()
+        return Report(
+            exercise=self.exercise.id,
+            title=_title(self.exercise, state),
+            state=state,
+            code=wrong.code,
+            message=wrong.cause,
+            sections=tuple(self._sections(wrong)),
+        )
+
+    def _stub(self) -> str | None:
+        """Return the name of the stub that the case ran into, if it did."""
+        if isinstance(self.error, NotImplementedError):
+            found = student_code(self.error)
+            return found[0].co_qualname if found else "?"
+        used = "\n".join(self.script.lines)
+        for asked in self.exercise.asked:
+            stub = empty_stub(asked, self.names[asked.name])
+            if stub and f"{stub.split('.')[-1]}(" in used:
+                return stub
+        return None
+
+    def _stub_report(self, stub: str) -> Report:
+        message = tr(
+            "{stub} is still a stub: write it, run its cell, then run this cell again.",
+            stub=stub.removeprefix("<locals>."),
+        )
+        return Report(
+            exercise=self.exercise.id,
+            title=_title(self.exercise, "not started"),
+            state="not started",
+            code="not-started",
+            message=message,
+            sections=(*self._right_so_far(), self._next_hint()),
+        )
+
+    def _diagnosis(self) -> tuple[State, Wrong]:
+        if changed := changed_numpy():
+            cause = tr(
+                "{names} is not numpy's any more: a cell has assigned to it. Remove "
+                "that assignment and restart the kernel.",
+                names=", ".join(changed),
+            )
+            return "raised", Wrong("numpy-changed", cause)
+        if isinstance(self.error, Wrong):
+            return "wrong", self.error
+        explained = self.exercise.explain(self.error, self.script)
+        return "raised", explained or explain_exception(self.error)
+
+    def _sections(self, wrong: Wrong) -> Iterator[Section]:
+        if lines := self.script.shown_lines():
+            yield Section(tr("What was run"), tuple(lines), is_code=True)
+        if wrong.expected:
+            yield Section(tr("Expected"), (wrong.expected,), is_code=True)
+            yield Section(tr("Got"), (wrong.got,), is_code=True)
+        if wrong.where:
+            yield Section(tr("Where"), (wrong.where,))
+        if line := student_line(self.error):
+            yield Section(tr("Your line"), (line,), is_code=True)
+        if self.printed:
+            printed = tuple(self.printed.splitlines()[:20])
+            yield Section(tr("Your code printed"), printed, is_code=True)
+        if self.case:
+            yield Section(tr("Lesson"), (self.case.lesson(),))
+        yield from self._right_so_far()
+        yield self._next_hint()
+
+    def _right_so_far(self) -> Iterator[Section]:
+        if self.n_right:
+            total = len(self.exercise.cases)
+            text = trn(
+                "{n} property of {total} holds, the next one does not.",
+                "{n} properties of {total} hold, the next one does not.",
+                self.n_right,
+                total=total,
+            )
+            yield Section(tr("So far"), (text,))
+
+    def _next_hint(self) -> Section:
+        return Section(tr("Hint"), (f'hint("{self.exercise.id}", 1)',), is_code=True)
+
+
+def _passed(exercise: Exercise, script: Script) -> Report:
+    verified = tuple(case.about() for case in exercise.cases)
+    summary = exercise.summary(script)
+    return Report(
+        exercise=exercise.id,
+        title=_title(exercise, "passed"),
+        state="passed",
+        code="passed",
+        message=summary or tr("Everything in this list was tried and is right."),
+        sections=(
+            Section(tr("Verified"), verified),
+            Section(tr("Not verified"), exercise.not_verified()),
+        ),
+    )
+
+
+def _title(exercise: Exercise, state: State) -> str:
+    return f"{exercise.id} {exercise.title()}: {state_word(state)}"

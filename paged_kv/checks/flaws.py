@@ -1,0 +1,272 @@
+"""What attention gives when it is computed wrongly, in each way students do it.
+
+A wrong result is compared with the result of each of these mistakes: equal numbers name
+the mistake, whatever the code looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paged_kv.messages import tr
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Attention of one query over blocks; contiguous K and V are one large block.
+
+    Attributes
+    ----------
+    k, v : ndarray, shape (n_layers, num_blocks, block_size, n_kv_heads, head_dim)
+        With whatever stands in the slots beyond `length`.
+    table : list of int
+    length, layer : int
+    q : ndarray, shape (n_heads, head_dim)
+    scale : float
+    """
+
+    k: Array
+    v: Array
+    table: list[int]
+    length: int
+    layer: int
+    q: Array
+    scale: float
+
+
+def attend(p: Problem, flaw: str = "") -> Array:
+    """Return the attention in float64, right or with one flaw of `FLAWS`."""
+    with np.errstate(all="ignore"):
+        return _attend(p, flaw)
+
+
+def _attend(p: Problem, flaw: str) -> Array:
+    n_heads, head_dim = p.q.shape
+    n_kv_heads = p.k.shape[3]
+    kv_head = np.arange(n_heads) // (n_heads // n_kv_heads)
+    if flaw == "heads-tiled":
+        kv_head = np.arange(n_heads) % n_kv_heads
+    elif flaw == "one-kv-head":
+        kv_head = np.zeros(n_heads, int)
+    layer = 0 if flaw == "layer-ignored" else p.layer
+    m = np.full((n_heads, 1), -np.inf)
+    l = np.zeros((n_heads, 1))  # noqa: E741
+    acc = np.zeros((n_heads, head_dim))
+    for block, slots, is_last in _slots(p, flaw):
+        K = p.k[layer, block, slots].astype(float)[:, kv_head]
+        V = p.v[layer, block, slots].astype(float)[:, kv_head]
+        if flaw == "k-and-v-swapped":
+            K, V = V, K
+        elif flaw == "values-from-k":
+            V = K
+        elif flaw == "scores-from-v":
+            K = V
+        S = np.einsum("hd,thd->ht", p.q.astype(float), K) * _scale(p, flaw)
+        if flaw == "mask-is-zero" and is_last:
+            S[:, p.length - (len(p.table) - 1) * p.k.shape[2] :] = 0
+        m_new = np.maximum(m, S.max(axis=1, keepdims=True))
+        alpha = np.exp(m - m_new)
+        P = S if flaw == "no-softmax" else np.exp(S - m_new)
+        added, weighted = P.sum(axis=1, keepdims=True), np.einsum("ht,thd->hd", P, V)
+        if flaw == "softmax-over-heads":
+            weighted, added = np.einsum("ht,thd->hd", P / P.sum(axis=0), V), 1.0
+        elif flaw == "softmax-over-everything":
+            added = np.full_like(l, P.sum())
+        l, acc = _update(flaw, l, acc, alpha, added, weighted)  # noqa: E741
+        m = m_new
+    if flaw in ("not-normalised", "no-softmax", "divided-in-every-block"):
+        return acc
+    if flaw == "softmax-over-heads":
+        return acc
+    if flaw == "blocks-averaged":
+        return acc / len(p.table)
+    if flaw == "blocks-summed":
+        return acc
+    out = acc / l
+    if flaw == "heads-out-of-order":
+        by_group = out.reshape(n_kv_heads, -1, head_dim).swapaxes(0, 1)
+        return by_group.reshape(n_heads, head_dim)
+    return out
+
+
+def _slots(p: Problem, flaw: str) -> list[tuple[int, slice, bool]]:
+    """Return the blocks to be read, the slots in each, and whether it is the last."""
+    size, table = p.k.shape[2], list(p.table)
+    if flaw == "table-ignored":
+        table = list(range(len(table)))
+    elif flaw == "table-order-lost":
+        table = sorted(table)
+    elif flaw == "tail-lost":
+        table = table[: p.length // size] or table
+    elif flaw == "first-block-only":
+        table = table[:1]
+    elif flaw == "last-block-lost":
+        table = table[:-1] or table
+    elif flaw == "block-size-hard-coded":
+        table = table[: -(-p.length // 16)]
+    read = []
+    for i, block in enumerate(table):
+        is_last = i == len(p.table) - 1
+        valid = min(size, p.length - i * size)
+        if flaw in ("tail-not-masked", "mask-is-zero"):
+            valid = size
+        elif flaw == "last-token-lost" and is_last:
+            valid = max(valid - 1, 1)
+        elif flaw == "one-slot-too-many" and is_last:
+            valid += 1
+        elif flaw == "mask-in-every-block":
+            valid = p.length % size or size
+        read.append((block, slice(valid), is_last))
+    return read
+
+
+def _scale(p: Problem, flaw: str) -> float:
+    own: dict[str, float] = {
+        "scale-missing": 1.0,
+        "scale-twice": p.scale**2,
+        "scale-inverted": 1 / p.scale,
+        "scale-argument-ignored": p.q.shape[1] ** -0.5,
+    }
+    return own.get(flaw, p.scale)
+
+
+def _update(
+    flaw: str,
+    l: Any,  # noqa: E741
+    acc: Array,
+    alpha: Array,
+    added: Any,
+    weighted: Array,
+) -> tuple[Any, Array]:
+    """Return the denominator and the accumulator after a block."""
+    if flaw in ("no-rescale", "softmax-over-heads"):
+        return l + added, acc + weighted
+    if flaw == "accumulator-not-rescaled":
+        return l * alpha + added, acc + weighted
+    if flaw == "denominator-not-rescaled":
+        return l + added, acc * alpha + weighted
+    if flaw == "rescaled-twice":
+        return l * alpha**2 + added, acc * alpha**2 + weighted
+    if flaw == "rescale-inverted":
+        first = alpha == 0
+        alpha = np.where(first, 0, 1 / np.where(first, 1, alpha))
+        return l * alpha + added, acc * alpha + weighted
+    if flaw in ("blocks-averaged", "blocks-summed"):
+        return l, acc + weighted / added
+    if flaw == "last-block-only":
+        return added, weighted
+    if flaw == "divided-in-every-block":
+        l = l * alpha + added  # noqa: E741
+        return l, (acc * alpha + weighted) / l
+    return l * alpha + added, acc * alpha + weighted
+
+
+def name_flaw(p: Problem, out: Array) -> str | None:
+    """Return the flaw that gives the numbers of `out`, if there is one."""
+    for flaw in FLAWS:
+        if np.allclose(attend(p, flaw), out, rtol=1e-3, atol=1e-4, equal_nan=True):
+            return flaw
+    return None
+
+
+FLAWS: dict[str, Callable[[], str]] = {
+    "table-ignored": lambda: tr(
+        "It read the blocks 0, 1, 2 …: the block table was not used. Logical block i "
+        "is the physical block seq.block_table[i]."
+    ),
+    "layer-ignored": lambda: tr("It read layer 0, whatever the argument layer says."),
+    "k-and-v-swapped": lambda: tr(
+        "K and V are swapped: scores come from K, the weighted sum is over V."
+    ),
+    "values-from-k": lambda: tr("It sums up K with the weights; sum up V."),
+    "scores-from-v": lambda: tr("It computes the scores from V; they come from K."),
+    "heads-tiled": lambda: tr(
+        "Query head h read KV head h % n_kv_heads. Groups are neighbours: head h reads "
+        "KV head h // (n_heads // n_kv_heads)."
+    ),
+    "one-kv-head": lambda: tr("All query heads read KV head 0."),
+    "heads-out-of-order": lambda: tr(
+        "The numbers are right, but they stand in the rows of other heads: look at the "
+        "last reshape."
+    ),
+    "scale-missing": lambda: tr("The scores are not multiplied by scale."),
+    "scale-twice": lambda: tr("The scores are multiplied by scale twice."),
+    "scale-inverted": lambda: tr("The scores are divided by scale; multiply by it."),
+    "scale-argument-ignored": lambda: tr(
+        "It uses 1 / sqrt(head_dim) in place of the argument scale."
+    ),
+    "tail-not-masked": lambda: tr(
+        "All slots of the last block were read, also those beyond len(seq): somebody "
+        "else's old tokens. Only the first len(seq) - i * block_size slots count."
+    ),
+    "mask-is-zero": lambda: tr(
+        "The scores of the empty slots were set to 0, and exp(0) is a weight like any "
+        "other. Leave those slots out, or set their scores to -inf."
+    ),
+    "one-slot-too-many": lambda: tr("It reads one slot beyond the last token."),
+    "last-token-lost": lambda: tr("The last token of the last block was left out."),
+    "tail-lost": lambda: tr(
+        "Only full blocks were read: the tokens of the last, partial block are missing."
+    ),
+    "last-block-lost": lambda: tr(
+        "The last block is missing. When it is full, len(seq) % block_size is 0, and "
+        "all of its slots count."
+    ),
+    "mask-in-every-block": lambda: tr(
+        "The mask of the last block was applied to every block; the others are full."
+    ),
+    "table-order-lost": lambda: tr(
+        "The blocks were not read in the order of the table, so the mask fell on "
+        "another block than the last."
+    ),
+    "first-block-only": lambda: tr("Only the first block was read."),
+    "last-block-only": lambda: tr(
+        "The result is that of the last block alone: the running values are set anew "
+        "in every block."
+    ),
+    "block-size-hard-coded": lambda: tr(
+        "It counts with 16 tokens per block; read pool.block_size."
+    ),
+    "no-rescale": lambda: tr(
+        "When the running maximum grows, l and acc still refer to the old one. "
+        "Multiply both by exp(m - m_new) before adding the block."
+    ),
+    "accumulator-not-rescaled": lambda: tr(
+        "l is rescaled when the maximum grows, acc is not."
+    ),
+    "denominator-not-rescaled": lambda: tr(
+        "acc is rescaled when the maximum grows, l is not."
+    ),
+    "rescaled-twice": lambda: tr(
+        "l and acc are rescaled twice per block; once is right."
+    ),
+    "rescale-inverted": lambda: tr(
+        "The factor is exp(m_new - m); the right one is exp(m - m_new), at most 1."
+    ),
+    "divided-in-every-block": lambda: tr(
+        "acc is divided by l in every block. Divide once, after the last block."
+    ),
+    "blocks-averaged": lambda: tr(
+        "Each block has a softmax of its own, and the blocks are averaged. The "
+        "denominator runs over all tokens of the sequence."
+    ),
+    "blocks-summed": lambda: tr(
+        "Each block has a softmax of its own, and the blocks are added up. The "
+        "denominator runs over all tokens of the sequence."
+    ),
+    "not-normalised": lambda: tr("The division by the sum of the weights is missing."),
+    "no-softmax": lambda: tr("The scores themselves are the weights; apply exp."),
+    "softmax-over-heads": lambda: tr(
+        "The softmax runs over the heads; it must run over the tokens of each head."
+    ),
+    "softmax-over-everything": lambda: tr(
+        "The denominator adds up all heads; each head has its own."
+    ),
+}

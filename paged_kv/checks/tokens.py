@@ -1,0 +1,152 @@
+"""Appends tokens, remembers them, and finds where in the pool they really are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paged_kv.checks.script import Script, Wrong
+from paged_kv.checks.show import show
+from paged_kv.messages import tr
+
+Array = NDArray[Any]
+
+
+def append(s: Script, name: str, times: int = 1, shown: bool = True) -> Any:
+    """Append random tokens to sequence `name`; return what the last append returned."""
+    line = f"{name}.append(kv(), kv())"
+    returned = None
+    for _ in range(times):
+        start = len(s.arrays)
+        returned = s.do(line) if shown else s.ask(line)
+        k, v = s.arrays[start:]
+        s.tokens.setdefault(name, []).append((k, v))
+    return returned
+
+
+def block_table(s: Script, name: str) -> list[int]:
+    """Return the block table of sequence `name` as a list of int."""
+    table = s.ask(f"{name}.block_table")
+    try:
+        return [int(block) for block in table]
+    except (TypeError, ValueError):
+        raise Wrong(
+            "block-table-not-a-list",
+            tr("block_table must be a list of block ids."),
+            "list[int]",
+            show(table),
+        ) from None
+
+
+def place(block: object, slot: object) -> str:
+    """Return "block 3, slot 1"."""
+    return tr("block {block}, slot {slot}", block=block, slot=slot)
+
+
+def same(a: Array, b: Array) -> bool:
+    """Whether `a` holds `b`, in whatever float type it stores."""
+    return bool(np.allclose(a, b, rtol=2e-3, atol=1e-4))
+
+
+def expect_contents(s: Script, *names: str) -> None:
+    """Raise Wrong unless every token of the sequences is where it belongs.
+
+    The newest token is looked at first: when it went astray, that is the mistake, and
+    an older token that it overwrote is a consequence.
+    """
+    for name in names:
+        for position in reversed(range(len(s.tokens.get(name, [])))):
+            _expect_token(s, name, position)
+
+
+def _expect_token(s: Script, name: str, position: int) -> None:
+    K, V = s.ask("pool.k"), s.ask("pool.v")
+    size = K.shape[2]
+    logical, slot = divmod(position, size)
+    block = block_table(s, name)[logical]
+    k, v = s.tokens[name][position]
+    if same(K[:, block, slot], k) and same(V[:, block, slot], v):
+        return
+    code, cause = _misplaced(K, V, block, slot, logical, k, v)
+    if code == "token-lost" and position < len(s.tokens[name]) - 1:
+        code = "token-overwritten"
+        cause = tr(
+            "A token that was written earlier is not there any more: something else "
+            "was written over it."
+        )
+    wrong_k = not same(K[:, block, slot], k)
+    letter, array, right = ("k", K, k) if wrong_k else ("v", V, v)
+    layer = next(
+        i for i in range(len(right)) if not same(array[i, block, slot], right[i])
+    )
+    raise Wrong(
+        code,
+        tr("Token {position} of {name}: ", position=position, name=name) + cause,
+        f"pool.{letter}[{layer}, {block}, {slot}, 0] == {show(right[layer, 0])}",
+        show(array[layer, block, slot, 0]),
+        place(block, slot) + tr(", layer {layer}", layer=layer),
+    )
+
+
+def _misplaced(
+    K: Array, V: Array, block: int, slot: int, logical: int, k: Array, v: Array
+) -> tuple[str, str]:
+    """Say what happened to a token that is not at (block, slot)."""
+    k_here, v_here = K[:, block, slot], V[:, block, slot]
+    if same(k_here, v) and same(v_here, k):
+        return "k-and-v-swapped", tr("K was written to pool.v and V to pool.k.")
+    if same(k_here, k):
+        if same(v_here, k):
+            return "v-is-k", tr("K was written to pool.v as well; V is lost.")
+        if not same(v_here[0], v[0]):
+            return "v-not-written", tr("K was written, V was not.")
+    if same(v_here, v) and not same(k_here[0], k[0]):
+        return "k-not-written", tr("V was written, K was not.")
+    if same(k_here[0], k[0]) and len(k) > 1 and not same(k_here[1], k[1]):
+        if same(k_here[1], k[0]):
+            return "layer-0-everywhere", tr(
+                "The K of layer 0 was written to every layer; each layer has its own."
+            )
+        return "only-layer-0-written", tr(
+            "Only layer 0 was written. The index of pool.k begins with the layer: "
+            "pool.k[:, block, slot] is the token in all layers."
+        )
+    return _found_elsewhere(K, block, slot, logical, k)
+
+
+def _found_elsewhere(
+    K: Array, block: int, slot: int, logical: int, k: Array
+) -> tuple[str, str]:
+    found = [
+        (b, t)
+        for b, t in np.ndindex(K.shape[1:3])
+        if same(K[0, b, t], k[0]) and (b, t) != (block, slot)
+    ]
+    if not found:
+        return "token-lost", tr("it is nowhere in the pool.")
+    if same(K[0, block, slot], k[0]):
+        return "token-lost", tr("it is only partly there.")
+    b, t = found[0]
+    there = place(b, t)
+    if b == block:
+        return "wrong-slot", tr(
+            "it is in {place}. The slot is the position modulo the block size, with "
+            "the position counted from 0: look at when length is increased.",
+            place=there,
+        )
+    if b == logical:
+        return "logical-block-written", tr(
+            "it is in {place}: {logical} is the logical number of the block. The "
+            "physical one is block_table[{logical}] = {block}.",
+            place=there,
+            logical=logical,
+            block=block,
+        )
+    return "wrong-block", tr(
+        "it is in {place}. It belongs to block_table[{logical}] = {block}.",
+        place=there,
+        logical=logical,
+        block=block,
+    )
