@@ -4,9 +4,9 @@ r"""
 
 **Русский** · [English](#Module-09.-PagedAttention)
 
-Пока языковая модель отвечает, в памяти растёт её KV-кэш (*KV cache*): ключи и значения всех прочитанных и написанных токенов. Долгое время под каждый запрос заранее откладывали место на самый длинный возможный ответ, и большая часть этой памяти так и оставалась пустой.
+Пока языковая модель отвечает, в памяти растёт её KV-кэш (*KV cache*): ключи и значения всех токенов, которые она прочла и написала. Долгое время под каждый запрос сразу отводили место на самый длинный возможный ответ, и большая часть этой памяти так и оставалась пустой.
 
-PagedAttention решает задачу так же, как операционная система: кэш разрезан на блоки по 16 токенов, блоки берутся из общего пула по одному, когда они понадобились, а где какой лежит, помнит таблица блоков. Память почти не пропадает, и запросы с одинаковым началом могут держать его в одном экземпляре.
+PagedAttention поступает так, как операционная система с памятью программ: режет кэш на блоки по 16 токенов, берёт их из общего пула по мере надобности и помечает в таблице блоков, где какой лежит. Память почти не пропадает, а запросы с одинаковым началом могут хранить его в одном экземпляре.
 
 Здесь вы построите такой кэш своими руками, на чистом numpy.
 """
@@ -19,7 +19,7 @@ r"""
 
 While a language model answers, its KV cache grows in memory: the keys and values of every token read and written so far. For a long time each request had room set aside in advance for the longest answer it could possibly give, and most of that memory was never filled.
 
-PagedAttention solves this the way an operating system does: the cache is cut into blocks of 16 tokens, blocks are taken from one shared pool one at a time, when they are needed, and a block table remembers which lies where. Next to nothing is wasted, and requests that begin alike can keep that beginning in a single copy.
+PagedAttention solves this the way an operating system does: the cache is cut into blocks of 16 tokens, blocks are taken from one shared pool as they are needed, and a block table notes which lies where. Next to nothing is wasted, and requests that begin alike can keep that beginning in a single copy.
 
 Here you build such a cache with your own hands, in plain numpy.
 """

@@ -19,7 +19,10 @@ _WORDS = {
     "map": {"ru": "Карта модуля", "en": "Map of the module"},
     "other": {"ru": "In English", "en": "*По-русски*"},
     "minutes": {"ru": "{}\u00a0мин", "en": "{}\u00a0min"},
-    "difficulty": {"ru": "сложность {} из\u00a05", "en": "difficulty {} of\u00a05"},
+    "difficulty": {
+        "ru": "сложность\u00a0{}\u00a0из\u00a05",
+        "en": "difficulty\u00a0{}\u00a0of\u00a05",
+    },
     "total": {"ru": "**Всего**", "en": "**Total**"},
     "hours": {"ru": "{}\u00a0ч {}\u00a0мин", "en": "{}\u00a0h {}\u00a0min"},
     "columns": {

@@ -4,7 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-KERNELSPEC = {"display_name": "Python 3", "language": "python", "name": "python3"}
+KERNELSPEC = {
+    "display_name": "Python 3 (ipykernel)",
+    "language": "python",
+    "name": "python3",
+}
 METADATA = {"kernelspec": KERNELSPEC, "language_info": {"name": "python"}}
 # Model ids are random, and a stale one shows "model not found" on opening.
 _DROPPED = "application/vnd.jupyter.widget-view+json"

@@ -137,7 +137,7 @@ def test_the_start_page_is_russian_then_english_and_lists_what_exists(course):
         "| 09.0 | Lesson: [Memory](en/09.0_memory.ipynb)"
         " | Where memory goes. | 30\u00a0min |",
         "| 09.1 | Exercise: [Pool](../exercises/en/09.1_pool.ipynb)"
-        " | Write a pool. | 45\u00a0min, difficulty 2 of\u00a05 |",
+        " | Write a pool. | 45\u00a0min, difficulty\u00a02\u00a0of\u00a05 |",
     ]
     assert "1\u00a0h 15\u00a0min" in english.source
     assert "1\u00a0ч 15\u00a0мин" in russian.source
