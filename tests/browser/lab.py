@@ -159,7 +159,11 @@ class Notebook:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", self._note_console)
         page.goto(f"{server.url}/lab/tree/{quote(path)}?reset&token={server.token}")
-        page.wait_for_function(
+        self.wait_for(path)
+
+    def wait_for(self, path: str) -> None:
+        """Wait until the notebook ``path`` is in front and its kernel answers."""
+        self.page.wait_for_function(
             "path => window.jupyterapp?.shell.currentWidget?.context?.path === path",
             arg=path,
         )
@@ -239,14 +243,14 @@ class Notebook:
         )
 
     def close(self) -> None:
-        """Close the page, then end its kernel: whoever opens it next begins anew."""
-        session = self._js("return panel.context.sessionContext.session.id;")
+        """Close the page, then end the kernels: whoever opens it next begins anew."""
         self.page.close()
-        answer = self.page.context.request.delete(
-            f"{self.server.url}/api/sessions/{session}",
-            headers={"Authorization": f"token {self.server.token}"},
-        )
-        assert answer.ok, answer.status_text
+        request = self.page.context.request
+        sessions = f"{self.server.url}/api/sessions"
+        headers = {"Authorization": f"token {self.server.token}"}
+        for session in request.get(sessions, headers=headers).json():
+            answer = request.delete(f"{sessions}/{session['id']}", headers=headers)
+            assert answer.ok, answer.status_text
 
     def _command(self, name: str, arguments: dict[str, str] | None = None) -> None:
         self._js("await app.commands.execute(...arg);", [name, arguments or {}])

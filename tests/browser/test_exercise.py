@@ -16,9 +16,9 @@ class Sequence(Sequence):
 """
 
 
-def state(notebook):
-    """Return the state and the diagnosis that the check cell shows."""
-    (report,) = notebook.output("check").locator("[data-state]").all()
+def state(notebook, language):
+    """Return the state and the diagnosis that the check cell shows, in a language."""
+    (report,) = notebook.output("check").locator(f"[data-state][lang={language}]").all()
     return report.get_attribute("data-state"), report.get_attribute("data-code")
 
 
@@ -34,7 +34,7 @@ def test_exercise_from_untouched_to_passed(open_in_lab, lab_root, language):
 
     notebook.run_all()
     assert notebook.troubles() == []
-    assert state(notebook)[0] == "not-started"
+    assert state(notebook, language)[0] == "not-started"
 
     solution = read_solution(lab_root, language)
     for cell in STUDENT_CELLS:
@@ -43,9 +43,9 @@ def test_exercise_from_untouched_to_passed(open_in_lab, lab_root, language):
     notebook.replace("sequence", solution["sequence"] + NEVER_GIVES_BACK)
     notebook.run("sequence")
     notebook.run("check")
-    assert state(notebook) == ("wrong", "blocks-not-returned")
+    assert state(notebook, language) == ("wrong", "blocks-not-returned")
 
     notebook.replace("sequence", solution["sequence"])
     notebook.run_all()
     assert notebook.troubles() == []
-    assert state(notebook)[0] == "passed"
+    assert state(notebook, language)[0] == "passed"
