@@ -14,19 +14,34 @@ PACKAGE = Path(importlib.util.find_spec("paged_kv").origin).parent
 
 # A part of the package (a module or a folder) and the parts it may import. A new part
 # is one more line. "paged_kv" is the package's own front, ``paged_kv/__init__.py``.
-CORE = {"spec", "allocator", "pool", "sequence", "attention", "quantization"}
+BOOKS = {"spec", "free_queue", "allocator"}
+CORE = {*BOOKS, "pool", "sequence", "attention", "quantization"}
+CACHES = {"prefix_cache", "radix_cache"}
+RADIX = {"radix_tree", "radix_policies", "radix_render"}
 MAY_IMPORT = {
     "messages": set(),
+    # the core
     "spec": set(),
-    "allocator": {"spec"},
-    "pool": {"spec", "allocator"},
-    "sequence": {"spec", "allocator", "pool"},
-    "attention": {"spec", "allocator", "pool", "sequence"},
-    "quantization": {"spec", "allocator", "pool"},
+    "free_queue": set(),
+    "allocator": {"spec", "free_queue"},
+    "pool": BOOKS,
+    "sequence": {*BOOKS, "pool"},
+    "attention": {*BOOKS, "pool", "sequence"},
+    "quantization": {*BOOKS, "pool", "sequence", "attention"},
     "paged_kv": CORE,
+    # what stands on it
+    "caching": CORE,
+    "prefix_cache": {*CORE, "caching"},
+    "radix_policies": set(),
+    "radix_tree": {*BOOKS, "caching", "radix_policies"},
+    "radix_render": {"messages", "radix_tree"},
+    "radix_cache": {*CORE, "caching", *RADIX},
+    "serving": {"messages", *CORE, *CACHES},
+    "model": {"messages", *CORE, *CACHES, "serving"},
+    # what people see: nothing stands on these
     "figures": {"messages", "paged_kv", *CORE},
-    "checks": {"messages", "paged_kv", *CORE},
     "widgets": {"messages", "paged_kv", *CORE},
+    "checks": {"messages", "paged_kv", *CORE},
     "__main__": {"messages", "paged_kv", *CORE},
 }
 
