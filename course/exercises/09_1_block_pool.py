@@ -40,7 +40,7 @@ Then you serve 64 requests from your own pool and see how much memory it saves.
 r"""
 ## Где лежит токен
 
-Память нарезана на одинаковые **физические блоки** (*physical blocks*), в каждом 16 мест под токены, **слотов** (*slots*). Сама последовательность делит свои токены на **логические блоки** (*logical blocks*): первые 16, следующие 16 и так далее. Какой из них где лежит, записано в **таблице блоков** (*block table*).
+Память нарезана на одинаковые **физические блоки** (*physical blocks*), в каждом — 16 мест под токены, **слотов** (*slots*). Сама последовательность делит свои токены на **логические блоки** (*logical blocks*): первые 16, следующие 16 и так далее. Какой из них где лежит, записано в **таблице блоков** (*block table*).
 
 Вот запрос из 40 токенов, у которого `block_table = [5, 0, 3]`:
 
@@ -104,12 +104,20 @@ r"""
 
 # %% [markdown] key="on-paper-answers" lang="ru" only="solution"
 r"""
-**Ответы.** 1. Логический блок $\lfloor 37/16 \rfloor = 2$, слот $37 \bmod 16 = 5$; значит, физический блок 3. 2. Токен 48: до него в последнем блоке есть место. 3. Пятнадцать, то есть все слоты последнего блока, кроме одного. От длины это не зависит: неполон бывает только последний блок.
+**Ответы.**
+
+1. Логический блок $\lfloor 37/16 \rfloor = 2$, слот $37 \bmod 16 = 5$; значит, физический блок 3.
+2. Токен 48: до него в последнем блоке есть место.
+3. Пятнадцать, то есть все слоты последнего блока, кроме одного. От длины это не зависит: неполон бывает только последний блок.
 """
 
 # %% [markdown] key="on-paper-answers" lang="en" only="solution"
 r"""
-**Answers.** 1. Logical block $\lfloor 37/16 \rfloor = 2$, slot $37 \bmod 16 = 5$, so physical block 3. 2. Token 48: until then the last block has room. 3. Fifteen, all slots of the last block but one. Length does not matter: only the last block can be partly filled.
+**Answers.**
+
+1. Logical block $\lfloor 37/16 \rfloor = 2$, slot $37 \bmod 16 = 5$, so physical block 3.
+2. Token 48: until then the last block has room.
+3. Fifteen, all slots of the last block but one. Length does not matter: only the last block can be partly filled.
 """
 
 # %% [markdown] key="rules" lang="ru"

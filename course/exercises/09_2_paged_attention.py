@@ -122,12 +122,20 @@ r"""
 
 # %% [markdown] key="on-paper-answers" lang="ru" only="solution"
 r"""
-**Ответы.** 1. На $e^{2-3} = e^{-1}$; если же наибольшая оценка равна 1, максимум не изменился и $\alpha = 1$. 2. $\alpha = e^{-\infty} = 0$, а домножает она нули. Поэтому для первого блока не нужно особого случая. 3. Нулевую: соседние query-головы объединены в группы по $6/3 = 2$, и $\lfloor 1/2 \rfloor = 0$.
+**Ответы.**
+
+1. На $e^{2-3} = e^{-1}$; если же наибольшая оценка равна 1, максимум не изменился и $\alpha = 1$.
+2. $\alpha = e^{-\infty} = 0$, а домножает она нули. Поэтому первый блок не требует особого случая.
+3. Нулевую: соседние query-головы объединены в группы по $6/3 = 2$, и $\lfloor 1/2 \rfloor = 0$.
 """
 
 # %% [markdown] key="on-paper-answers" lang="en" only="solution"
 r"""
-**Answers.** 1. By $e^{2-3} = e^{-1}$; if the largest score is 1, the maximum stays and $\alpha = 1$. 2. $\alpha = e^{-\infty} = 0$, and what it multiplies is zero. So the first block needs no special case. 3. Number 0: neighbouring query heads form groups of $6/3 = 2$, and $\lfloor 1/2 \rfloor = 0$.
+**Answers.**
+
+1. By $e^{2-3} = e^{-1}$; if the largest score is 1, the maximum stays and $\alpha = 1$.
+2. $\alpha = e^{-\infty} = 0$, and what it multiplies is zero. So the first block needs no special case.
+3. Number 0: neighbouring query heads form groups of $6/3 = 2$, and $\lfloor 1/2 \rfloor = 0$.
 """
 
 # %% [markdown] key="rules" lang="ru"
@@ -382,7 +390,7 @@ def three_weights(pool, seq, layer, q, scale, head):
     scores = scale * (slots @ q[head])
     masked = np.where(np.arange(len(slots)) < len(seq), scores, -np.inf)
     blocks = masked.reshape(-1, pool.block_size)
-    seen = np.maximum.accumulate(blocks.max(axis=1))  # running maximum, block by block
+    seen = np.maximum.accumulate(blocks.max(axis=1))
     return softmax(masked), softmax((blocks - seen[:, None]).ravel()), softmax(scores)
 
 
@@ -426,7 +434,7 @@ for length in (40, 4096, 32768):
 
 # %% [markdown] key="reading-answer" lang="ru"
 r"""
-Нет: байтов столько же, сколько и без блоков, а таблица рядом с ними ничего не весит. Страничная память не ускоряет один запрос. Она даёт поместить рядом больше запросов, и пропускная способность (*throughput*) растёт уже от этого.
+Нет: байтов столько же, сколько и без блоков, а таблица рядом с ними ничего не весит. Страничная память не ускоряет один запрос. Она позволяет держать рядом больше запросов, и пропускная способность (*throughput*) растёт уже от этого.
 """
 
 # %% [markdown] key="reading-answer" lang="en"

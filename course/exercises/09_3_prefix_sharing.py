@@ -14,7 +14,7 @@ r"""
 
 Десять пользователей пишут одному боту, и у всех десяти запрос начинается с одного и того же системного промпта. Ключи и значения этого начала одинаковы до последнего бита. Зачем хранить их десять раз?
 
-Таблица блоков делает общую память почти бесплатной: пусть десять таблиц указывают на одни и те же физические блоки. Дальше вопрос один — что будет, когда кто-то захочет дописать своё в блок, который читают все.
+Таблица блоков делает общую память почти бесплатной: пусть десять таблиц указывают на одни и те же физические блоки. Остаётся один вопрос: что будет, когда кто-то захочет дописать своё в блок, который читают все?
 
 Вы добавите в `Sequence` две вещи:
 
@@ -210,6 +210,8 @@ class Sequence:
         pool, shared = self.pool, self.block_table[-1]
         if pool.ref[shared] == 1:
             return
+        # ru: Сначала взять: если блоков нет, ничего ещё не изменилось.
+        # en: Take first: if there is no block, nothing has changed yet.
         own = pool.allocate()
         pool.k[:, own] = pool.k[:, shared]
         pool.v[:, own] = pool.v[:, shared]
@@ -330,15 +332,15 @@ if report.passed:
         base.append(token, token)
     first, tail = base.block_table[0], base.block_table[-1]
     requests = [base.fork(f"req{i}") for i in range(10)]
-    print(f"after forks:  ref[{first}]={pool.ref[first]} ref[{tail}]={pool.ref[tail]}")
+    print(f"fork:   ref[{first}]={pool.ref[first]} ref[{tail}]={pool.ref[tail]}")
     for request in requests * 3:
         request.append(token, token)
     for request in requests[:2]:
         a, b, *_, y, z = request.block_table
         print(f"{request.seq_id}: [{a}, {b}, …, {y}, {z}]")
-    print(f"after tokens: ref[{first}]={pool.ref[first]} ref[{tail}]={pool.ref[tail]}")
+    print(f"append: ref[{first}]={pool.ref[first]} ref[{tail}]={pool.ref[tail]}")
     base.free()
-    print(f"base.free():  ref[{first}]={pool.ref[first]} ref[{tail}]={pool.ref[tail]}")
+    print(f"free:   ref[{first}]={pool.ref[first]} ref[{tail}]={pool.ref[tail]}")
 
 # %% [markdown] key="lengths" lang="ru"
 r"""
@@ -408,26 +410,26 @@ r"""
 
 # %% [markdown] key="answers" lang="ru" only="solution"
 r"""
-**Ответы на бумажные вопросы** стоят в ячейках выше: сравните строки с `prompt=500` и `prompt=512`. При 512 токенах копирований нет, и все блоки `base` общие, поэтому `base.free()` не освобождает ни одного.
+**На бумаге.** Ответы дают строки `prompt=500` и `prompt=512` выше. При 512 токенах копирований нет, и все блоки `base` общие, поэтому `base.free()` не освобождает ни одного.
 
-**Ответы на остальные.**
+**Подумайте.**
 
-1. На одно меньше: последний хозяин хвоста пишет на месте. Ячейка ниже это считает.
-2. Таблица станет одной на двоих. Стоит одному дописать токен, второй увидит в таблице лишний блок, а `free()` одного опустошит таблицу другого, хотя ссылки его живы.
-3. Если свободных блоков нет, `allocate` бросит исключение, и до него ничего не должно измениться. А отпусти мы старый блок раньше, пул мог бы тут же выдать его кому-то другому, и копировать стало бы неоткуда.
-4. `base` тоже держит блок, свой хвост, и пока жив, стоит столько же, сколько ещё один запрос. Со второго форка экономия заметна; а если `base` после форков освободить, общий промпт не проигрывает и при одном.
+1. На одно меньше, чем запросов: последний хозяин хвоста пишет на месте. Ячейка ниже это считает.
+2. Таблица станет одной на двоих. Стоит одному дописать токен, и в таблице другого появится чужой блок, а `free()` одного опустошит таблицу другого, хотя тот ещё работает.
+3. Если свободных блоков нет, `allocate` бросит исключение, и к этому мигу ничего не должно измениться. Отпусти мы старый блок раньше, его счётчик мог бы упасть до единицы, а таблица по-прежнему указывала бы на него. Следующий токен лёг бы на место, прямо в чужие данные.
+4. Пока жив `base`, хвостов два: его собственный и у запроса. Второй форк уже окупает этот лишний блок. А если `base` сразу после форка освободить, общий промпт ничего не теряет и при одном.
 """
 
 # %% [markdown] key="answers" lang="en" only="solution"
 r"""
-**The answers to the questions on paper** stand in the cells above: compare the lines with `prompt=500` and `prompt=512`. With 512 tokens there are no copies, and all blocks of `base` are shared, so `base.free()` frees none of them.
+**On paper.** The lines `prompt=500` and `prompt=512` above give the answers. With 512 tokens there are no copies, and all blocks of `base` are shared, so `base.free()` frees none of them.
 
-**The others.**
+**Think about it.**
 
-1. One fewer: the last owner of the tail writes in place. The cell below counts it.
-2. There is one table for two. As soon as one adds a token, the other sees a block too many in its table, and `free()` of one empties the table of the other, although its references are alive.
-3. If no block is free, `allocate` raises, and nothing may have changed by then. And had we let go of the old block first, the pool could hand it to somebody else at once, with nothing left to copy from.
-4. `base` holds a block too, its own tail, and as long as it lives costs as much as one more request. From the second fork on the saving shows; and if `base` is freed after forking, the shared prompt loses nothing even with one.
+1. One fewer than there are requests: the last owner of the tail writes in place. The cell below counts it.
+2. There is one table for two. As soon as one adds a token, a stranger's block appears in the table of the other, and `free()` of one empties the table of the other while it is still at work.
+3. If no block is free, `allocate` raises, and nothing may have changed by then. Had we let go of the old block first, its count could have dropped to one while the table still pointed at it. The next token would then be written in place, straight into somebody else's data.
+4. While `base` lives there are two tails, its own and the request's. The second fork already pays for that extra block. And if `base` is freed right after the fork, the shared prompt loses nothing even with one.
 """
 
 # %% key="free-first" only="solution"
