@@ -1,0 +1,362 @@
+"""Prefix caching with a radix tree, the way SGLang does it (RadixAttention).
+
+The tree keeps what requests computed and holds a reference to each of its blocks.
+Running requests and the tree share one pool: when a request needs room, leaves that
+nobody uses are evicted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from numpy.typing import ArrayLike
+
+from paged_kv.allocator import OutOfBlocks, PoolCorrupted
+from paged_kv.caching import CacheStats, Tokens, as_tokens, prompt_blocks
+from paged_kv.pool import BlockPool
+from paged_kv.radix_policies import POLICIES
+from paged_kv.radix_render import render
+from paged_kv.radix_tree import RadixNode, RadixTree
+from paged_kv.sequence import Sequence
+from paged_kv.spec import whole
+
+
+class RadixMatch(NamedTuple):
+    """What `RadixCache.match_prefix` found.
+
+    Attributes
+    ----------
+    blocks : list of int
+        Physical blocks, in logical order.
+    n_tokens : int
+        Tokens in them.
+    node : RadixNode
+        Where the match ends; what `lock` and `unlock` take.
+    """
+
+    blocks: list[int]
+    n_tokens: int
+    node: RadixNode
+
+
+class RadixSequence(Sequence):
+    """A sequence whose prefix stays locked in the tree until it is freed."""
+
+    def __init__(self, pool: BlockPool, seq_id: object) -> None:
+        super().__init__(pool, seq_id)
+        self._locked: tuple[RadixTree, RadixNode] | None = None
+
+    def lock_at(self, tree: RadixTree, node: RadixNode) -> None:
+        """Lock `node` in place of what was locked before."""
+        tree.lock(node)
+        self._unlock()
+        self._locked = tree, node
+
+    def fork(self, new_id: object) -> Sequence:
+        """Fork as `Sequence.fork`; parent and child lock the prefix on their own."""
+        child = super().fork(new_id)
+        if self._locked is not None and isinstance(child, RadixSequence):
+            child.lock_at(*self._locked)
+        return child
+
+    def free(self) -> None:
+        """Free as `Sequence.free`, and unlock the prefix."""
+        super().free()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._locked is not None:
+            tree, node = self._locked
+            tree.unlock(node)
+            self._locked = None
+
+
+class RadixCache(RadixTree):
+    """Finds the K and V of a prompt's beginning in a tree of everything computed.
+
+    A request goes through ``admit`` → write K and V of the rest → ``publish`` →
+    ``seq.free()``, as with `PrefixCache`; `match_prefix`, `insert`, `lock`, `unlock`
+    and `evict` are the steps these are made of.
+
+    Parameters
+    ----------
+    pool : BlockPool
+        A page of the tree is a block of the pool; block size 1 finds single tokens.
+    policy : {"lru", "lfu", "fifo"}
+        Which unlocked leaf is evicted first.
+    clock : callable, optional
+        Returns the time, which never goes back; by default every call is one tick.
+
+    Attributes
+    ----------
+    stats : CacheStats
+    evictable_size, protected_size : int
+        Blocks in the tree that nobody locked, and those that a request uses.
+
+    Notes
+    -----
+    Zheng et al., "SGLang", arXiv 2312.07104, section 3. A method that raises changes
+    nothing that can be found, held or evicted.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        policy: str = "lru",
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        if policy not in POLICIES:
+            raise ValueError(f"policy must be one of {list(POLICIES)}, got {policy!r}")
+        super().__init__(pool.block_size, POLICIES[policy])
+        self.pool = pool
+        self.stats = CacheStats()
+        self._clock = clock or itertools.count(1).__next__
+        self._blocks: set[int] = set()  # those in the tree
+
+    @property
+    def cached(self) -> int:
+        """Number of blocks in the tree."""
+        return len(self._blocks)
+
+    def match(self, tokens: ArrayLike) -> tuple[list[int], int]:
+        """Find what `admit` would find for a prompt; changes nothing.
+
+        Returns
+        -------
+        blocks : list of int
+            Physical blocks, in logical order.
+        n_tokens : int
+            Tokens in them: whole pages, and at most L − 1 tokens, since the last one
+            must be computed to know what comes next.
+        """
+        blocks: list[int] = []
+        for node, pages in self.walk(as_tokens(tokens)[:-1]):
+            blocks += node.blocks[:pages]
+        return blocks, len(blocks) * self.page
+
+    def match_prefix(self, tokens: ArrayLike) -> RadixMatch:
+        """Find the longest cached prefix of whole pages, and mark it as used now.
+
+        Splits a node that matches in part. For a request, give all tokens but the
+        last, and lock the node before anything can evict it.
+        """
+        blocks, node = self.descend(as_tokens(tokens))
+        self.touch(node, self._clock(), hits=1)
+        return RadixMatch(blocks, len(blocks) * self.page, node)
+
+    def insert(self, tokens: ArrayLike, blocks: Iterable[int]) -> int:
+        """Add the blocks that hold `tokens` to the tree.
+
+        The tree takes over the caller's reference to each block of the new part. For
+        tokens that are present the tree keeps the block it has, and the caller's
+        reference stays the caller's to free.
+
+        Parameters
+        ----------
+        tokens : array_like of int, shape (n · block_size,)
+            From the beginning of the prompt on, whole pages.
+        blocks : iterable of int, n of them
+            The blocks that hold them.
+
+        Returns
+        -------
+        int
+            How many of the tokens were present already.
+
+        Raises
+        ------
+        ValueError
+            For tokens that do not just fill the blocks; for a block of the new part
+            that is free, listed twice, outside the pool, or in the tree already.
+        """
+        tokens, blocks = as_tokens(tokens), list(map(operator.index, blocks))
+        if len(tokens) != len(blocks) * self.page:
+            raise ValueError(
+                f"{len(blocks)} blocks of {self.page} hold {len(blocks) * self.page} "
+                f"tokens, got {len(tokens)}; a partial block stays with its sequence"
+            )
+        present = self._present(tokens)
+        self._require_new(blocks[present:])
+        self.pool.hand_over(blocks[present:])
+        self._add(tokens, blocks[present:])
+        return present * self.page
+
+    def evict(self, n_blocks: int) -> int:
+        """Drop unlocked leaves until `n_blocks` blocks are free again, or none is left.
+
+        The tree drops only its own references: a block that a sequence still reads
+        leaves the tree, but does not become free and does not count.
+
+        Returns
+        -------
+        int
+            How many blocks became free. Leaves go whole, so it may be more.
+        """
+        taken, freed = self._take_leaves(whole("n_blocks", n_blocks, 0))
+        self._drop(taken)
+        return freed
+
+    def admit(self, seq_id: object, tokens: ArrayLike) -> tuple[Sequence, int]:
+        """Give a prompt all its blocks: cached ones, and new ones, evicting for them.
+
+        Returns
+        -------
+        seq : Sequence
+            Of L tokens; its prefix is locked until ``seq.free()``. K and V of those
+            after the cached ones are still to be written, into
+            ``seq.slots(n_cached)``.
+        n_cached : int
+            Tokens whose K and V are there.
+
+        Raises
+        ------
+        OutOfBlocks
+            When even evicting everything unlocked does not make room.
+        NeverFits
+            For a prompt that the whole pool cannot hold.
+        ValueError
+            For an empty prompt.
+        """
+        tokens, pool = as_tokens(tokens), self.pool
+        total = prompt_blocks(pool, seq_id, len(tokens))
+        path = list(self.walk(tokens[:-1]))
+        new = total - sum(pages for _, pages in path)
+        spare = self.evictable_size - sum(n for node, n in path if not node.locks)
+        shortage = OutOfBlocks(
+            f"request {seq_id!r} of {len(tokens)} tokens needs {new} new blocks, "
+            f"{pool.free} free of {pool.num_blocks}, at most {spare} to evict"
+        )
+        if new > pool.free + spare:
+            raise shortage
+        blocks, node = self.descend(tokens[:-1])
+        seq = RadixSequence(pool, seq_id)
+        seq.lock_at(self, node)  # what was found must not be evicted to make room
+        taken, freed = self._take_leaves(new - pool.free)
+        if new > pool.free + freed:  # sequences still read what left the tree
+            for parent, leaf in reversed(taken):
+                self.add_leaf(parent, leaf)
+            seq.free()
+            raise shortage
+        self._drop(taken)
+        self.touch(node, self._clock(), hits=1)
+        pool.retain(blocks)
+        n_cached = len(blocks) * self.page
+        seq.block_table, seq.length = blocks, n_cached
+        seq.reserve(len(tokens) - n_cached)
+        self.stats.count(len(tokens), n_cached)
+        return seq, n_cached
+
+    def publish(self, seq: Sequence, tokens: ArrayLike) -> None:
+        """Put the full blocks of a sequence into the tree, once K and V are written.
+
+        Parameters
+        ----------
+        seq : Sequence
+            Where the tree has a block for the same tokens, the table lists that one
+            afterwards, and the sequence's own is freed.
+        tokens : array_like of int, shape (n,)
+            What its first n positions hold.
+
+        Raises
+        ------
+        ValueError
+            For more tokens than the sequence has, or other tokens than a block is in
+            the tree for.
+        """
+        tokens, pool = as_tokens(tokens), self.pool
+        if len(tokens) > len(seq):
+            raise ValueError(
+                f"{len(tokens)} tokens to publish, but sequence {seq.seq_id!r} holds "
+                f"{len(seq)}"
+            )
+        full = len(tokens) // self.page
+        tokens, table = tokens[: full * self.page], seq.block_table
+        present = self._present(tokens)
+        self._require_new(table[present:full])
+        # Who holds a request's blocks, by place in its table:
+        #                   before        after
+        # 0 … hit           tree, table   tree, table
+        # hit … present     table         tree, table: now the tree's block, published
+        #                                 by somebody else meanwhile; its own is freed
+        # present … full    table         tree, table
+        # full … end        table         table (a partial tail)
+        pool.retain(table[present:full])
+        blocks, node = self._add(tokens, table[present:full])
+        own = [(i, table[i]) for i in range(present) if table[i] != blocks[i]]
+        pool.retain(blocks[i] for i, _ in own)
+        for i, _ in own:
+            table[i] = blocks[i]
+        pool.release_many(block for _, block in reversed(own))
+        if isinstance(seq, RadixSequence):
+            seq.lock_at(self, node)
+
+    def held_blocks(self) -> list[int]:
+        """Return the blocks of the tree: it holds one reference to each."""
+        return [block for node in self.nodes() for block in node.blocks]
+
+    def check(self) -> None:
+        """Audit the tree as `RadixTree.check`, and its list of blocks."""
+        super().check()
+        if sorted(self.held_blocks()) != sorted(self._blocks):
+            raise PoolCorrupted("the blocks of the nodes are not those listed")
+
+    def render(
+        self, *, html: bool = False, decode: Callable[[list[int]], str] | None = None
+    ) -> str:
+        """Draw the tree as text or HTML, in the current language.
+
+        Parameters
+        ----------
+        html : bool
+            Nested lists instead of lines.
+        decode : callable, optional
+            Turns the token ids of a run into text; by default the ids are shown.
+        """
+        return render(self, html=html, decode=decode)
+
+    def _present(self, tokens: Tokens) -> int:
+        return sum(pages for _, pages in self.walk(tokens))
+
+    def _require_new(self, blocks: list[int]) -> None:
+        if known := self._blocks.intersection(blocks):
+            raise ValueError(
+                f"blocks {sorted(known)} are in the tree already, for other tokens"
+            )
+
+    def _add(self, tokens: Tokens, new: list[int]) -> tuple[list[int], RadixNode]:
+        """Put `new` below what is present; return all blocks and the last node."""
+        blocks, node = self.descend(tokens)
+        now = self._clock()
+        if new:
+            leaf = RadixNode(tokens[len(blocks) * self.page :].copy(), new, now)
+            self.add_leaf(node, leaf)
+            self._blocks.update(new)
+            blocks, node = blocks + new, leaf
+        self.touch(node, now)
+        return blocks, node
+
+    def _take_leaves(
+        self, n_blocks: int
+    ) -> tuple[list[tuple[RadixNode, RadixNode]], int]:
+        """Take leaves out until this many blocks would be free without the tree."""
+        taken: list[tuple[RadixNode, RadixNode]] = []
+        freed = 0
+        while freed < n_blocks and (leaf := self.take_leaf()) is not None:
+            taken.append(leaf)
+            freed += int((self.pool.ref[leaf[1].blocks] == 1).sum())
+        return taken, freed
+
+    def _drop(self, taken: list[tuple[RadixNode, RadixNode]]) -> None:
+        for _, leaf in taken:
+            self.stats.evictions += len(leaf.blocks)
+            self._blocks.difference_update(leaf.blocks)
+            self.pool.release_many(reversed(leaf.blocks))
+
+    def __repr__(self) -> str:
+        return (
+            f"RadixCache(evictable_size={self.evictable_size}, "
+            f"protected_size={self.protected_size}, {self.stats})"
+        )
