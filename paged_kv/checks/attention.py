@@ -26,7 +26,7 @@ SCALE = 0.2  # not 1 / sqrt(8): the argument must be used
 def contiguous(s: Script) -> None:
     """Check reference_attention for some lengths and numbers of heads."""
     for seed, (n_heads, n_kv_heads) in enumerate(HEADS):
-        for length in (1, 7):
+        for length in (7, 1):
             s.lines.clear()
             s.do(f"rng = np.random.default_rng({seed})")
             _random(s, "K, V", 2, length, n_kv_heads, DIM)
@@ -47,7 +47,7 @@ def _call_reference(s: Script) -> None:
 def paged(s: Script) -> None:
     """Check paged_attention around the block boundaries, layers and heads mixed."""
     for seed, (n_heads, n_kv_heads) in enumerate(HEADS):
-        for length in (10, 1, 3, 4, 5, 8):
+        for length in (18, 10, 1, 3, 4, 5, 8):
             s.lines.clear()
             _sequence(s, seed, n_kv_heads, length)
             _random(s, "q", n_heads, DIM)
@@ -142,7 +142,7 @@ def _expect_result(s: Script, p: Problem, right: Array | None = None) -> None:
     out = _result(s, p)
     if np.allclose(out, right, rtol=1e-5, atol=1e-5):
         return
-    flaw = name_flaw(p, out)
+    flaw = name_flaw(p, out, right)
     cause = FLAWS[flaw]() if flaw else tr("The numbers differ, and not in a known way.")
     difference = np.abs(out - right)
     heads = [h for h in range(len(right)) if not difference[h].max() <= 1e-5]
@@ -254,6 +254,62 @@ def narrow_storage(s: Script) -> None:
         ) from None
 
 
+def float32_result(s: Script) -> None:
+    """Check that a float64 scale does not turn everything into float64."""
+    _sequence(s, 9, n_kv_heads=3, length=5)
+    _random(s, "q", 6, DIM)
+    for call in (
+        "reference_attention(K[0], V[0], q, np.float64(0.2))",
+        "paged_attention(pool, seq, 0, q, np.float64(0.2))",
+    ):
+        s.do(f"out = {call}")
+        s.expect(
+            "np.asarray(out).dtype",
+            np.dtype(np.float32),
+            "result-not-float32",
+            tr(
+                "The result must be float32. A numpy number of type float64, such as "
+                "this scale, turns every float32 array it meets into float64: take "
+                "float(scale)."
+            ),
+        )
+
+
+def refusals(s: Script) -> None:
+    """Check that an empty sequence and a q that does not fit are refused."""
+    s.do("rng = np.random.default_rng(10)")
+    s.do(f"pool = BlockPool(4, 1, 3, {DIM})")
+    s.do('seq = Sequence(pool, "empty")')
+    _random(s, "q", 6, DIM)
+    out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)")
+    if error is None:
+        raise Wrong(
+            "empty-sequence-accepted",
+            tr(
+                "The sequence has no tokens, there is nothing to average, and a result "
+                "was returned. Raise ValueError."
+            ),
+            "ValueError",
+            show(out),
+        )
+    s.do("_ = seq.extend(*rng.standard_normal((2, 1, 5, 3, 8)))")
+    for shape in ((5, DIM), (6, DIM + 1)):
+        _random(s, "q", *shape)
+        out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)")
+        if error is None:
+            raise Wrong(
+                "wrong-q-accepted",
+                tr(
+                    "q of shape {shape} does not fit 3 KV heads of {dim} numbers, and "
+                    "a result was returned. Raise ValueError.",
+                    shape=shape,
+                    dim=DIM,
+                ),
+                "ValueError",
+                show(out),
+            )
+
+
 def block_by_block(s: Script) -> None:
     """Check that the whole K of a long sequence is never in one array."""
     n_tokens, block_size, n_kv_heads, dim = 4096, 16, 2, 256
@@ -342,6 +398,16 @@ ATTENTION = Exercise(
             lambda: tr("float16 storage is computed with in float32"),
             lessons.attention,
             narrow_storage,
+        ),
+        Case(
+            lambda: tr("the result is float32, whatever type scale has"),
+            lessons.attention,
+            float32_result,
+        ),
+        Case(
+            lambda: tr("an empty sequence and a q that does not fit are refused"),
+            lessons.attention,
+            refusals,
         ),
         Case(
             lambda: tr("K of the whole sequence is never in one array"),

@@ -11,7 +11,7 @@ from paged_kv.checks.failures import explain_exception
 from paged_kv.checks.report import Report, Section, State, state_word
 from paged_kv.checks.runner import run_guarded
 from paged_kv.checks.script import Script, Wrong
-from paged_kv.checks.show import show
+from paged_kv.checks.show import clean, show
 from paged_kv.checks.untouched import changed_numpy, empty_stub
 from paged_kv.messages import tr, trn
 
@@ -100,7 +100,9 @@ class _Failure:
     def report(self) -> Report:
         if stub := self._stub():
             return self._stub_report(stub)
-        state, wrong = self._diagnosis()
+        # The likely cause may be asked of the student's objects: within the limits.
+        diagnosis = run_guarded(self._diagnosis).value
+        state, wrong = diagnosis or ("raised", explain_exception(self.error))
         return Report(
             exercise=self.exercise.id,
             title=_title(self.exercise, state),
@@ -160,7 +162,7 @@ class _Failure:
         if line := student_line(self.error):
             yield Section(tr("Your line"), (line,), is_code=True)
         if self.printed:
-            printed = tuple(self.printed.splitlines()[:20])
+            printed = tuple(clean(x, 120) for x in self.printed.splitlines()[:20])
             yield Section(tr("Your code printed"), printed, is_code=True)
         if self.case:
             yield Section(tr("Lesson"), (self.case.lesson(),))

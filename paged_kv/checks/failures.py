@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paged_kv.checks.blame import student_code
-from paged_kv.checks.runner import OutputLimit, TimeLimit
+from paged_kv.checks.runner import OutputLimit, TimeLimit, run_guarded
 from paged_kv.checks.script import Wrong
 from paged_kv.checks.show import clean
 from paged_kv.messages import tr
@@ -64,8 +64,6 @@ def explain_exception(error: BaseException) -> Wrong:
 
 def _text(error: BaseException) -> str:
     kind = type(error).__name__
-    try:
-        text = clean(str(error))
-    except Exception:  # an exception class of hers whose __str__ fails
-        text = ""
+    # An exception class of hers may have a __str__ that fails or never ends.
+    text = run_guarded(lambda: clean(str(error))).value
     return f"{kind}: {text}" if text else kind

@@ -120,7 +120,7 @@ def _expect_counted(s: Script, table: list[int]) -> None:
     raise Wrong(
         code,
         cause,
-        f"pool.ref == {[2] * len(table)} {tr('for')} {table}",
+        f"[pool.ref[b] for b in {table}] == {[2] * len(table)}",
         str(counts),
     )
 
@@ -232,7 +232,7 @@ def _expect_counts_after_copy(s: Script, old: int, new: int) -> None:
         cause,
         f"pool.ref[{old}] == 1, pool.ref[{new}] == 1",
         f"{old_count}, {new_count}",
-        tr("blocks {blocks}", blocks=f"{old}, {new}"),
+        tr("blocks {blocks}", blocks=show([old, new])),
     )
 
 
@@ -360,7 +360,7 @@ def _expect_one_holder(s: Script, name: str) -> None:
     raise Wrong(
         code,
         cause,
-        f"pool.ref == {[1] * len(table)} {tr('for')} {table}",
+        f"[pool.ref[b] for b in {table}] == {[1] * len(table)}",
         str(counts),
     )
 
@@ -413,7 +413,7 @@ def failed_copy(s: Script) -> None:
                 "append failed because no block was free for the copy, but something "
                 "had already changed. Allocate first; release the old block afterwards."
             ),
-            f"pool.ref == [2, 2] {tr('for')} {table}, len(child) == {PARTIAL}",
+            f"[pool.ref[b] for b in {table}] == [2, 2], len(child) == {PARTIAL}",
             f"{counts}, {show(s.ask('len(child)'))}",
         )
     expect_contents(s, "base", "child")

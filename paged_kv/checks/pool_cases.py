@@ -13,7 +13,7 @@ from paged_kv.messages import tr
 N_BLOCKS = 6
 
 
-def new_pool(s: Script, num_blocks: int = N_BLOCKS, block_size: int = 4) -> None:
+def make_pool(s: Script, num_blocks: int = N_BLOCKS, block_size: int = 4) -> None:
     """Make a pool with 2 layers, 3 KV heads and head_dim 4."""
     s.do(f"pool = BlockPool({num_blocks}, 2, 3, 4, block_size={block_size})")
 
@@ -99,9 +99,9 @@ def _bytes_per_block(s: Script) -> None:
 def fresh_pool(s: Script) -> None:
     """Check that a new pool is empty, also when there was another one before."""
     for _ in range(2):
-        new_pool(s)
+        make_pool(s)
         ref = s.ask("[int(n) for n in pool.ref]")
-        if ref != [0] * N_BLOCKS or s.ask("pool.used") != 0:
+        if ref != [0] * N_BLOCKS or s.value("pool.used") != 0:
             raise _not_empty(s, ref)
         s.expect("pool.peak", 0, "peak-wrong", tr("peak of a new pool is 0."))
         expect_counts(s, used=0)
@@ -124,10 +124,10 @@ def _not_empty(s: Script, ref: list[int]) -> Wrong:
 
 
 def allocation(s: Script) -> None:
-    """Check ids and counts while the pool fills up."""
-    new_pool(s)
+    """Check that allocate gives each id once."""
+    make_pool(s)
     seen: list[int] = []
-    for n in range(1, N_BLOCKS + 1):
+    for _ in range(N_BLOCKS):
         block = s.do("pool.allocate()")
         if block is None:
             raise Wrong(
@@ -158,6 +158,13 @@ def allocation(s: Script) -> None:
                 show(block),
             )
         seen.append(int(block))
+
+
+def allocation_counts(s: Script) -> None:
+    """Check ref, used, free and peak while the pool fills up."""
+    make_pool(s)
+    for n in range(1, N_BLOCKS + 1):
+        block = s.do("pool.allocate()")
         s.expect(
             f"pool.ref[{block}]",
             1,
@@ -176,12 +183,12 @@ def allocation(s: Script) -> None:
 
 def exhaustion(s: Script) -> None:
     """Check that an empty pool refuses, and is not changed by it."""
-    new_pool(s)
+    make_pool(s)
     for _ in range(N_BLOCKS):
         s.do("pool.allocate()")
     block, error = s.attempt("pool.allocate()")
     if error is None:
-        expected = tr("an exception, e.g. OutOfBlocks")
+        expected = "OutOfBlocks"
         if block is None:
             raise Wrong(
                 "exhaustion-returns-none",
@@ -198,6 +205,16 @@ def exhaustion(s: Script) -> None:
             expected,
             show(block),
         )
+    if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfBlocks":
+        raise Wrong(
+            "exhaustion-wrong-exception",
+            tr(
+                "The pool is empty, and allocate() failed by accident. Whoever calls "
+                "it waits for OutOfBlocks: look whether a block is free, and raise it."
+            ),
+            "OutOfBlocks",
+            type(error).__name__,
+        )
     if s.ask("pool.used") != N_BLOCKS or s.ask("pool.free") != 0:
         raise Wrong(
             "failed-allocate-changes-pool",
@@ -213,7 +230,7 @@ def exhaustion(s: Script) -> None:
 
 def release(s: Script) -> None:
     """Check that a block returns at count 0 and not before."""
-    new_pool(s)
+    make_pool(s)
     s.do("a, b = pool.allocate(), pool.allocate()")
     s.do("pool.release(a)")
     a = s.ask("a")
@@ -267,7 +284,7 @@ def _everything_can_be_allocated(s: Script, held: list[int]) -> None:
 
 def shared_block(s: Script) -> None:
     """Check that a block with two references survives the first release."""
-    new_pool(s)
+    make_pool(s)
     s.do("a = pool.allocate()")
     s.do("pool.ref[a] += 1  # a second holder, as after a fork")
     where = tr("block {block}", block=s.ask("a"))
@@ -313,11 +330,11 @@ def shared_block(s: Script) -> None:
 
 
 def double_release(s: Script) -> None:
-    """Check that a release too many does no harm, whether it raises or not."""
-    new_pool(s)
+    """Check that a release too many raises and does no harm."""
+    make_pool(s)
     s.do("a = pool.allocate()")
     s.do("pool.release(a)")
-    s.attempt("pool.release(a)  # once too often: may raise, must do no harm")
+    _, error = s.attempt("pool.release(a)  # once too often")
     where = tr("block {block}", block=s.ask("a"))
     s.expect(
         "pool.ref[a]",
@@ -337,6 +354,17 @@ def double_release(s: Script) -> None:
             f"pool.free == {show(s.ask('pool.free'))}",
             where,
         )
+    if error is None:
+        raise Wrong(
+            "double-release-silent",
+            tr(
+                "A free block was released once more, and nothing was said. Somebody "
+                "has lost count: raise DoubleFree."
+            ),
+            "DoubleFree",
+            tr("no exception"),
+            where,
+        )
     _everything_can_be_allocated(s, held=[])
 
 
@@ -351,10 +379,11 @@ POOL_CASES = (
         lessons.pool,
         fresh_pool,
     ),
+    Case(lambda: tr("allocate() gives each block once"), lessons.pool, allocation),
     Case(
-        lambda: tr("allocate() gives each block once; ref, used, free, peak follow"),
+        lambda: tr("ref, used, free and peak follow each allocate()"),
         lessons.pool,
-        allocation,
+        allocation_counts,
     ),
     Case(
         lambda: tr("an empty pool raises and stays as it is"),
@@ -367,5 +396,9 @@ POOL_CASES = (
         lessons.pool,
         shared_block,
     ),
-    Case(lambda: tr("a release too many does no harm"), lessons.pool, double_release),
+    Case(
+        lambda: tr("a release too many raises and does no harm"),
+        lessons.pool,
+        double_release,
+    ),
 )

@@ -19,6 +19,7 @@ from contextlib import (
     redirect_stdout,
 )
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 #: Seconds of processor time that one case may take. Processor time, so that a busy
 #: machine fails nobody; four times as long on the clock, for code that only waits.
@@ -39,21 +40,29 @@ class OutputLimit(BaseException):
     """The student's code printed without end."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run left behind: its error, if any, and the beginning of its printing."""
+T = TypeVar("T")
 
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What a run left behind: a value or an error, and the beginning of its printing.
+
+    `value` is None when there is an error.
+    """
+
+    value: T | None
     error: BaseException | None
     printed: str
 
 
-def run_guarded(action: Callable[[], object]) -> Outcome:
+def run_guarded(action: Callable[[], T]) -> Outcome[T]:
     """Call `action` and return what happened; never raises.
 
     Standard output and error are captured, warnings are ignored, the time is limited.
     An interrupt by the user ends the run like any other error.
     """
     printed = CappedText()
+    value: T | None = None
     error: BaseException | None = None
     try:
         with (
@@ -63,10 +72,10 @@ def run_guarded(action: Callable[[], object]) -> Outcome:
             _time_limit(SECONDS),
         ):
             warnings.simplefilter("ignore")
-            action()
+            value = action()
     except BaseException as caught:  # SystemExit and KeyboardInterrupt among them
         error = caught
-    return Outcome(error, printed.kept)
+    return Outcome(None if error else value, error, printed.kept)
 
 
 class CappedText(io.TextIOBase):

@@ -88,6 +88,22 @@ class Script:
         exec(code, self.names)
         return None
 
+    def value(self, line: str) -> Any:
+        """Look at an attribute, which must not be a method."""
+        value = self.ask(line)
+        if callable(value):
+            raise Wrong(
+                "method-in-place-of-value",
+                tr(
+                    "{line} is a method here, and it must be a value that is read "
+                    "without brackets: put @property above it.",
+                    line=line,
+                ),
+                tr("a value"),
+                tr("a method"),
+            )
+        return value
+
     def attempt(self, line: str) -> tuple[Any, Exception | None]:
         """Run a line that may fail; return its value and its error."""
         try:
@@ -101,7 +117,7 @@ class Script:
         self, line: str, expected: object, code: str, cause: str, where: str = ""
     ) -> None:
         """Raise Wrong when the value of `line` differs from `expected`."""
-        got = self.ask(line)
+        got = self.value(line)
         if not _equal(got, expected):
             raise Wrong(code, cause, f"{line} == {show(expected)}", show(got), where)
 

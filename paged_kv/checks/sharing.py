@@ -30,8 +30,9 @@ class EagerFork(Sequence):
 
     def fork(self, new_id: object) -> EagerFork:
         """Return a fork that shares all but the last two blocks."""
-        child = super().fork(new_id)
-        assert isinstance(child, EagerFork)
+        child = EagerFork(self.pool, new_id)
+        self.pool.retain(self.block_table)
+        child.block_table, child.length = list(self.block_table), self.length
         shared = child.block_table[-2:]
         own = self.pool.allocate_many(len(shared))
         for old, new in zip(shared, own, strict=True):
@@ -178,7 +179,7 @@ def _summary(s: Script) -> str:
         "Your forks share {shared} blocks and use {used} in place of {unshared}: "
         "{saved_blocks} blocks = {saved_mib} MiB saved. {used_after_base_free} are in "
         "use after base.free(), {used_after_all_free} in the end.",
-        **{name: f"{value:g}" for name, value in numbers.items()},
+        **{name: round(value) for name, value in numbers.items()},
     )
 
 

@@ -42,7 +42,9 @@ def clean(text: str, longest: int = LONGEST) -> str:
 
 
 def _show_array(array: NDArray[Any]) -> str:
+    small = array.ndim == 1 and array.size <= 12
     body = np.array2string(
         array, precision=4, separator=", ", threshold=12, edgeitems=2
     )
-    return f"{' '.join(body.split())} (shape {array.shape}, {array.dtype})"
+    body = " ".join(body.split())
+    return body if small else f"{body} (shape {array.shape}, {array.dtype})"

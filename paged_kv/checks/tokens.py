@@ -71,11 +71,7 @@ def _expect_token(s: Script, name: str, position: int) -> None:
         return
     code, cause = _misplaced(K, V, block, slot, logical, k, v)
     if code == "token-lost" and position < len(s.tokens[name]) - 1:
-        code = "token-overwritten"
-        cause = tr(
-            "A token that was written earlier is not there any more: something else "
-            "was written over it."
-        )
+        code, cause = _overwritten(K, block, s.tokens[name][-1][0])
     wrong_k = not same(K[:, block, slot], k)
     letter, array, right = ("k", K, k) if wrong_k else ("v", V, v)
     layer = next(
@@ -83,10 +79,29 @@ def _expect_token(s: Script, name: str, position: int) -> None:
     )
     raise Wrong(
         code,
-        tr("Token {position} of {name}: ", position=position, name=name) + cause,
+        cause,
         f"pool.{letter}[{layer}, {block}, {slot}, 0] == {show(right[layer, 0])}",
         show(array[layer, block, slot, 0]),
-        place(block, slot) + tr(", layer {layer}", layer=layer),
+        tr(
+            "token {position} of {name}: block {block}, slot {slot}, layer {layer}",
+            position=position,
+            name=name,
+            block=block,
+            slot=slot,
+            layer=layer,
+        ),
+    )
+
+
+def _overwritten(K: Array, block: int, newest: Array) -> tuple[str, str]:
+    if all(same(K[:, block, slot], newest) for slot in range(K.shape[2])):
+        return "whole-block-written", tr(
+            "The newest token was written to every slot of the block. It belongs to "
+            "one slot: pool.k[:, block, slot]."
+        )
+    return "token-overwritten", tr(
+        "A token that was written earlier is not there any more: something else was "
+        "written over it."
     )
 
 
@@ -125,27 +140,28 @@ def _found_elsewhere(
         if same(K[0, b, t], k[0]) and (b, t) != (block, slot)
     ]
     if not found:
-        return "token-lost", tr("it is nowhere in the pool.")
+        return "token-lost", tr("The token is nowhere in the pool.")
     if same(K[0, block, slot], k[0]):
-        return "token-lost", tr("it is only partly there.")
+        return "token-lost", tr("The token is only partly there.")
     b, t = found[0]
     there = place(b, t)
     if b == block:
         return "wrong-slot", tr(
-            "it is in {place}. The slot is the position modulo the block size, with "
-            "the position counted from 0: look at when length is increased.",
+            "The token is in {place}. Its slot is its position modulo the block size, "
+            "counted from 0: look at when length is increased.",
             place=there,
         )
     if b == logical:
         return "logical-block-written", tr(
-            "it is in {place}: {logical} is the logical number of the block. The "
-            "physical one is block_table[{logical}] = {block}.",
+            "The token is in {place}. {logical} is the logical number of its block; "
+            "the physical one is block_table[{logical}], which is {block}.",
             place=there,
             logical=logical,
             block=block,
         )
     return "wrong-block", tr(
-        "it is in {place}. It belongs to block_table[{logical}] = {block}.",
+        "The token is in {place}. It belongs to block_table[{logical}], which is "
+        "{block}.",
         place=there,
         logical=logical,
         block=block,

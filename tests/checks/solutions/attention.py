@@ -5,6 +5,7 @@ import numpy as np
 
 def reference_attention(K, V, q, scale):
     n_heads, head_dim = q.shape
+    scale = float(scale)
     grouped = q.reshape(K.shape[1], -1, head_dim)
     scores = np.einsum("kgd,tkd->kgt", grouped, K) * scale
     scores = scores - scores.max(axis=-1, keepdims=True)
@@ -14,6 +15,9 @@ def reference_attention(K, V, q, scale):
 
 
 def paged_attention(pool, seq, layer, q, scale):
+    if len(seq) == 0:
+        raise ValueError("the sequence is empty")
+    scale = float(scale)
     n_heads, head_dim = q.shape
     n_kv_heads = pool.k.shape[3]
     size = pool.block_size

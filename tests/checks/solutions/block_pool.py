@@ -61,6 +61,9 @@ class Sequence:
 
     def append(self, k, v):
         pool = self.pool
+        shape = (pool.k.shape[0], *pool.k.shape[3:])
+        if k.shape != shape or v.shape != shape:
+            raise ValueError(f"expected {shape}, got {k.shape} and {v.shape}")
         slot = self.length % pool.block_size
         if slot == 0:
             self.block_table.append(pool.allocate())

@@ -17,6 +17,9 @@ class Sequence:
 
     def append(self, k, v):
         pool = self.pool
+        shape = (pool.n_layers, pool.n_kv_heads, pool.head_dim)
+        if k.shape != shape or v.shape != shape:
+            raise ValueError(f"expected {shape}, got {k.shape} and {v.shape}")
         slot = self.length % pool.block_size
         if slot == 0:
             self.block_table.append(pool.allocate())
