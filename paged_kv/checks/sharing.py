@@ -8,7 +8,7 @@ import numpy as np
 
 from paged_kv.checks import lessons
 from paged_kv.checks.exercise import Asked, Case, Exercise
-from paged_kv.checks.fork_cases import FORK_CASES
+from paged_kv.checks.fork_cases import FORK_CASES, IN_PLACE_CASE
 from paged_kv.checks.script import Script, Wrong
 from paged_kv.checks.sequence_cases import BASIC_CASES
 from paged_kv.checks.show import show
@@ -230,6 +230,7 @@ SHARING = Exercise(
     ),
     given={"BlockPool": BlockPool},
     cases=(
+        IN_PLACE_CASE,
         *BASIC_CASES,
         *FORK_CASES,
         Case(
