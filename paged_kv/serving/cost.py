@@ -1,0 +1,96 @@
+"""How long one iteration of a serving engine takes: a stated model, not a measurement.
+
+overhead + overhead_per_request · requests
++ (weights + KV of all tokens) / bandwidth        decode is bound by memory
++ 2 · parameters · prompt tokens / flops          prefill is bound by arithmetic
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from paged_kv.spec import KVCacheSpec
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Seconds of an iteration; with both overheads 0 it is the roofline.
+
+    Parameters
+    ----------
+    weight_bytes : float
+        Read once per iteration, whatever the batch.
+    kv_bytes_per_token : float
+        Read once per iteration for each token in the cache.
+    bandwidth : float
+        Bytes/s.
+    prefill_per_token : float
+        Seconds of arithmetic for one prompt token.
+    overhead, overhead_per_request : float
+        Seconds that an engine spends besides, per iteration and per running request.
+
+    Raises
+    ------
+    ValueError
+        For a negative or infinite value, or a bandwidth of 0.
+    """
+
+    weight_bytes: float
+    kv_bytes_per_token: float
+    bandwidth: float
+    prefill_per_token: float = 0.0
+    overhead: float = 0.0
+    overhead_per_request: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be finite and >= 0, got {value!r}")
+        if not self.bandwidth:
+            raise ValueError("bandwidth must be bytes/s > 0, got 0")
+
+    @classmethod
+    def of(
+        cls,
+        spec: KVCacheSpec,
+        bandwidth: float,
+        flops: float = math.inf,
+        *,
+        overhead: float = 0.0,
+        overhead_per_request: float = 0.0,
+    ) -> CostModel:
+        """Return the model for a spec on a device of `bandwidth` B/s and `flops`."""
+        return cls(
+            spec.weight_bytes(),
+            spec.bytes_per_token(),
+            bandwidth,
+            2 * spec.n_params / flops,
+            overhead,
+            overhead_per_request,
+        )
+
+    def seconds(self, requests: int, tokens: int, prompt_tokens: int = 0) -> float:
+        """Seconds of one iteration of `requests` requests that hold `tokens` in all.
+
+        `prompt_tokens` of them are new and go through prefill.
+        """
+        moved = self.weight_bytes + self.kv_bytes_per_token * tokens
+        return (
+            self.overhead
+            + self.overhead_per_request * requests
+            + moved / self.bandwidth
+            + self.prefill_per_token * prompt_tokens
+        )
+
+    def throughput(self, requests: int, tokens_each: int) -> float:
+        """Tokens per second when `requests` requests of `tokens_each` tokens decode."""
+        return requests / self.seconds(requests, requests * tokens_each)
+
+    def with_block_cost(self, block_size: int, tokens: float) -> CostModel:
+        """Return a model in which touching a block costs as much as reading `tokens`.
+
+        A kernel that walks a block table reads less evenly, and small blocks more so.
+        """
+        slower = self.kv_bytes_per_token * (1 + tokens / block_size)
+        return replace(self, kv_bytes_per_token=slower)
