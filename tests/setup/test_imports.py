@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "quantization": {*BOOKS, "pool", "sequence", "attention"},
     "paged_kv": CORE,
     # what stands on it
+    "partitions": {*BOOKS, "pool", "sequence", "attention"},
     "caching": CORE,
     "prefix_cache": {*CORE, "caching"},
     "radix_policies": set(),
@@ -39,7 +40,7 @@ MAY_IMPORT = {
     "serving": {"messages", *CORE, *CACHES},
     "model": {"messages", *CORE, *CACHES, "serving"},
     # what people see: nothing stands on these
-    "figures": {"messages", "paged_kv", *CORE},
+    "figures": {"messages", "paged_kv", *CORE, "serving"},
     "widgets": {"messages", "paged_kv", *CORE},
     "checks": {"messages", "paged_kv", *CORE},
     "__main__": {"messages", "paged_kv", *CORE},
