@@ -181,6 +181,7 @@ from IPython.display import display
 from paged_kv import DoubleFree, OutOfBlocks, figures
 from paged_kv.checks import check, hint
 from paged_kv.messages import use_language
+from paged_kv.widgets import draw
 
 use_language("{{lang}}")
 
@@ -358,6 +359,29 @@ It stops at the first case where your code departs from the rules and shows what
 # %% key="check"
 report = check("09.1", BlockPool, Sequence)
 report
+
+# %% [markdown] key="look" lang="ru"
+r"""
+## Посмотрите на свой пул
+
+Два запроса растут вперемежку, третий уже освободил свои блоки. Найдите по таблицам, где лежит токен 20 каждого из них.
+"""
+
+# %% [markdown] key="look" lang="en"
+r"""
+## Look at your pool
+
+Two requests grow in turns, a third one has already freed its blocks. Find by the tables where token 20 of each of them lives.
+"""
+
+# %% key="look-inside"
+if report.passed:
+    pool, token = BlockPool(16, 1, 1, 1), np.zeros((1, 1, 1))
+    req0, req1, req2 = (Sequence(pool, f"req{i}") for i in range(3))
+    for seq in [req2] * 20 + [req0, req1] * 23 + [req0] * 17:
+        seq.append(token, token)
+    req2.free()
+    display(draw(pool, req0, req1))
 
 # %% [markdown] key="experiment" lang="ru"
 r"""

@@ -141,6 +141,7 @@ from IPython.display import display
 from paged_kv import BlockPool, KVCacheSpec, figures
 from paged_kv.checks import check, hint
 from paged_kv.messages import use_language
+from paged_kv.widgets import draw
 
 use_language("{{lang}}")
 
@@ -314,14 +315,14 @@ report
 r"""
 ## Посмотрите сами
 
-Две таблицы из десяти: общее у них всё, кроме последнего блока. И судьба двух блоков, первого и хвоста промпта: сколько таблиц на них указывает сразу после форков, после дописанных токенов и после `base.free()`.
+Вот ваши последовательности в пуле из 64 блоков; запросов четыре, чтобы картинка поместилась на экран. Двойная рамка — общий блок, цветная — чей-то собственный, в кружке счётчик ссылок. Под картинкой две таблицы и судьба двух блоков, первого и хвоста промпта: сколько таблиц указывает на них после форков, после дописанных токенов и после `base.free()`.
 """
 
 # %% [markdown] key="tables" lang="en"
 r"""
 ## See for yourself
 
-Two tables of the ten: they share everything but the last block. And the fate of two blocks, the first one and the tail of the prompt: how many tables point at them right after the forks, after the added tokens, and after `base.free()`.
+Here are your sequences in a pool of 64 blocks; there are four requests, so that the picture fits on the screen. A double border is a shared block, a coloured one is somebody's own, and the circle holds the reference count. Below the picture come two tables and the fate of two blocks, the first one and the tail of the prompt: how many tables point at them after the forks, after the added tokens, and after `base.free()`.
 """
 
 # %% key="look-inside"
@@ -331,10 +332,12 @@ if report.passed:
     for _ in range(500):
         base.append(token, token)
     first, tail = base.block_table[0], base.block_table[-1]
-    requests = [base.fork(f"req{i}") for i in range(10)]
-    print(f"fork:   ref[{first}]={pool.ref[first]} ref[{tail}]={pool.ref[tail]}")
+    requests = [base.fork(f"req{i}") for i in range(4)]
+    forked = f"fork:   ref[{first}]={pool.ref[first]} ref[{tail}]={pool.ref[tail]}"
     for request in requests * 3:
         request.append(token, token)
+    display(draw(pool, base, *requests))
+    print(forked)
     for request in requests[:2]:
         a, b, *_, y, z = request.block_table
         print(f"{request.seq_id}: [{a}, {b}, …, {y}, {z}]")
