@@ -1,24 +1,15 @@
-"""Matplotlib figures of the notebooks, labelled in the language in use.
-
-Each function returns a closed figure: as the last line of a cell, or through
-``display``, it shows once. The background is opaque, so that dark themes show it too.
-"""
+"""Figures of the exercises."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from paged_kv.figures.style import BLUE, GREY, LIGHT, VERMILION, subplots
 from paged_kv.messages import tr
-
-# Okabe–Ito, safe for colour-blind readers; vermilion marks what the text is about.
-BLUE, VERMILION = "#0072B2", "#D55E00"
-GREY, LIGHT = "#767676", "#D9D9D9"
 
 
 def block_size_tradeoff(
@@ -35,7 +26,7 @@ def block_size_tradeoff(
     table_entries : sequence of int, same length
         Entries of all block tables together.
     """
-    figure, (left, right) = _subplots(2)
+    figure, (left, right) = subplots(2)
     names = [str(size) for size in block_sizes]
     percent = 100 * np.asarray(waste)
     left.bar_label(left.bar(names, percent, color=BLUE), fmt="%.2f", padding=2)
@@ -58,7 +49,7 @@ def token_weights(right: ArrayLike, wrong: ArrayLike, block_size: int) -> Figure
     block_size : int
         Tokens per block; boundaries are drawn.
     """
-    figure, (ax,) = _subplots(1)
+    figure, (ax,) = subplots(1)
     right = np.asarray(right)
     tokens = np.arange(len(right))
     ax.bar(tokens, right, color=LIGHT, width=0.9, label=tr("with α"))
@@ -93,7 +84,7 @@ def blocks_by_forks(
     used, unshared : sequence of int, same length
         Blocks with a shared prefix, and with a copy of it for each request.
     """
-    figure, (ax,) = _subplots(1)
+    figure, (ax,) = subplots(1)
     for counts, colour, name in (
         (unshared, GREY, tr("without sharing")),
         (used, BLUE, tr("with copy-on-write")),
@@ -111,14 +102,3 @@ def blocks_by_forks(
     ax.set_xlabel(tr("forks"))
     ax.set_ylabel(tr("blocks in use"))
     return figure
-
-
-def _subplots(columns: int) -> tuple[Figure, tuple[Axes, ...]]:
-    figure, axes = plt.subplots(
-        1, columns, figsize=(7.4, 2.8), dpi=110, layout="constrained", squeeze=False
-    )
-    plt.close(figure)
-    figure.set_facecolor("white")
-    for ax in axes[0]:
-        ax.spines[["top", "right"]].set_visible(False)
-    return figure, tuple(axes[0])
