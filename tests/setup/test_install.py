@@ -51,6 +51,16 @@ def test_conda_installs_what_make_installs():
     assert [re.split("[=<>]", name)[0] for name in conda] == ["python", "pip"]
 
 
+@pytest.mark.parametrize("readme", ["README.md", "README.ru.md"])
+def test_the_commands_by_hand_are_those_of_make(readme):
+    commands = (ROOT / readme).read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text()
+    # Opened by its file name, the start page would hide the other folders.
+    (start_page,) = re.findall(r"--LabApp.default_url=\S+", makefile)
+    assert f"jupyter lab {start_page}\n" in commands
+    assert "pip install -c constraints.txt -e .[course]\n" in commands
+
+
 def test_conda_takes_a_python_that_the_package_allows():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     version = environment["dependencies"][0].removeprefix("python=")
