@@ -247,10 +247,13 @@ def test_links_of_readmes_are_checked_too(course):
     course.write(
         "README.md", "# Two words, *three*\n\n[a](#two-words-three) [b](no.md)"
     )
+    absolute = course.root.as_posix() + "/README.md"
     course.write("README.ru.md", "[a](README.md#no) [b](https://example.org/no)")
-    assert course.run("check") == [
+    course.write("course/README.md", f"[here, but nowhere else]({absolute})")
+    assert sorted(course.run("check")) == [
         "README.md: dead link: no.md",
         "README.ru.md: dead link: README.md#no has no such heading",
+        f"course/README.md: dead link: {absolute}",
     ]
 
 
