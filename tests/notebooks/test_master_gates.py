@@ -91,12 +91,26 @@ STRUCTURE = {
         "    # STUB: raise",
         "[task] a STUB out of place",
     ),
-    "region to the end": (
+    "marker not exact": (
         "exercise",
         "    # STUB: raise NotImplementedError",
         "    # STUB: raise NotImplementedError\n    ### BEGIN  SOLUTION\n    pass",
         "    ### BEGIN  SOLUTION",
         "[task] a STUB out of place, or a solution marker that is not exact",
+    ),
+    "region to the end": (
+        "exercise",
+        "    # STUB: raise NotImplementedError",
+        "    # STUB: pass\n    ### BEGIN SOLUTION\n    pass",
+        "    ### BEGIN SOLUTION\n    pass",
+        "[task] BEGIN SOLUTION is never closed",
+    ),
+    "no stub to the end": (
+        "exercise",
+        "    # STUB: raise NotImplementedError",
+        "    # STUB: pass\n    ### BEGIN SOLUTION\n    pass\n    ### END SOLUTION\n",
+        "    ### END SOLUTION\n\n",
+        "[task] no STUB line directly after",
     ),
     "unopened region": (
         "exercise",
