@@ -505,7 +505,7 @@ r"""
 - Kwon et al., [Efficient Memory Management for Large Language Model Serving with PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23: §3 — куда пропадает память, §4.2–4.3 — таблица блоков, §7.2 — размер блока.
 - [`paged_kv/pool.py`](../../paged_kv/pool.py) и [`paged_kv/sequence.py`](../../paged_kv/sequence.py): те же классы в модуле. Найдите, как `extend` пишет сразу много токенов.
 - nano-vllm, `nanovllm/engine/block_manager.py`: весь учёт блоков на двух экранах.
-- vLLM, `vllm/v1/core/block_pool.py`: список свободных блоков, из середины которого тоже можно взять за O(1).
+- vLLM, `vllm/v1/core/block_pool.py` и `FreeKVCacheBlockQueue` из `vllm/v1/core/kv_cache_utils.py`: список свободных блоков, из середины которого тоже можно взять за O(1).
 
 Дальше — [упражнение 09.2](09.2_paged_attention.ipynb): научим внимание читать ключи прямо из блоков.
 """
@@ -517,7 +517,7 @@ r"""
 - Kwon et al., [Efficient Memory Management for Large Language Model Serving with PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23: §3 on where memory goes, §4.2–4.3 on the block table, §7.2 on block size.
 - [`paged_kv/pool.py`](../../paged_kv/pool.py) and [`paged_kv/sequence.py`](../../paged_kv/sequence.py): the same classes in the module. Find out how `extend` writes many tokens at once.
 - nano-vllm, `nanovllm/engine/block_manager.py`: all the bookkeeping on two screens.
-- vLLM, `vllm/v1/core/block_pool.py`: a list of free blocks that gives one up in O(1) from the middle too.
+- vLLM, `vllm/v1/core/block_pool.py` and `FreeKVCacheBlockQueue` in `vllm/v1/core/kv_cache_utils.py`: a list of free blocks that gives one up in O(1) from the middle too.
 
 Next comes [exercise 09.2](09.2_paged_attention.ipynb), where attention learns to read keys straight from the blocks.
 """

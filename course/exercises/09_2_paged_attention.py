@@ -490,7 +490,7 @@ r"""
 - Dao et al., [FlashAttention](https://arxiv.org/abs/2205.14135), алгоритм 1: тот же цикл для сплошной памяти.
 - Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.1 и §7.1: сколько стоит ядру косвенное чтение.
 - [`paged_kv/attention.py`](../../paged_kv/attention.py): то же в модуле, но по многу блоков за раз, и слияние частичных ответов.
-- FlashInfer, `include/flashinfer/attention/state.cuh`: состояние и слияние на одном экране. vLLM, `vllm/v1/attention/ops/triton_unified_attention.py`: настоящее ядро на Triton.
+- FlashInfer, `include/flashinfer/attention/state.cuh`: состояние и слияние меньше чем в сотне строк. vLLM, `vllm/v1/attention/ops/triton_unified_attention.py`: настоящее ядро на Triton.
 
 Дальше — [упражнение 09.3](09.3_prefix_sharing.ipynb): один префикс на многих.
 """
@@ -503,7 +503,7 @@ r"""
 - Dao et al., [FlashAttention](https://arxiv.org/abs/2205.14135), algorithm 1: the same loop over contiguous memory.
 - Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.1 and §7.1: what reading through a table costs the kernel.
 - [`paged_kv/attention.py`](../../paged_kv/attention.py): the same in the module, many blocks at a time, and the merging of partial answers.
-- FlashInfer, `include/flashinfer/attention/state.cuh`: state and merge on one screen. vLLM, `vllm/v1/attention/ops/triton_unified_attention.py`: a real kernel in Triton.
+- FlashInfer, `include/flashinfer/attention/state.cuh`: state and merge in under a hundred lines. vLLM, `vllm/v1/attention/ops/triton_unified_attention.py`: a real kernel in Triton.
 
 Next comes [exercise 09.3](09.3_prefix_sharing.ipynb): one prefix for many.
 """
