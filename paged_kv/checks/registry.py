@@ -5,6 +5,9 @@ from __future__ import annotations
 from paged_kv.checks.attention import ATTENTION
 from paged_kv.checks.block_pool import BLOCK_POOL
 from paged_kv.checks.exercise import Exercise
+from paged_kv.checks.int8_blocks import INT8_BLOCKS
 from paged_kv.checks.sharing import SHARING
 
-EXERCISES: dict[str, Exercise] = {e.id: e for e in (BLOCK_POOL, ATTENTION, SHARING)}
+EXERCISES: dict[str, Exercise] = {
+    e.id: e for e in (BLOCK_POOL, ATTENTION, SHARING, INT8_BLOCKS)
+}
