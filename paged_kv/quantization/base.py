@@ -57,6 +57,10 @@ class Quantizer(ABC):
     def dequantize(self, codes: Array, params: Params) -> NDArray[np.float32]:
         """Return the block as it reads back, float32."""
 
+    def unpacked(self, codes: Array) -> Array:
+        """Return one whole number per element, for people to look at."""
+        return codes
+
     def largest(self, head_dim: int) -> float:
         """Return the largest magnitude that a block may hold.
 

@@ -58,7 +58,11 @@ class Codebook(Quantizer):
 
     def dequantize(self, codes: Array, params: Params) -> NDArray[np.float32]:
         """See `Quantizer.dequantize`."""
-        return self.levels[unpack(codes, self.bits)] * params[0].astype(np.float32)
+        return self.levels[self.unpacked(codes)] * params[0].astype(np.float32)
+
+    def unpacked(self, codes: Array) -> Array:
+        """See `Quantizer.unpacked`; indices of levels."""
+        return unpack(codes, self.bits)
 
     def largest(self, head_dim: int) -> float:
         """See `Quantizer.largest`; the rms is float16."""

@@ -66,12 +66,16 @@ class GroupedInt(Quantizer):
 
     def dequantize(self, codes: Array, params: Params) -> NDArray[np.float32]:
         """See `Quantizer.dequantize`."""
-        wide = unpack(codes, self.bits)
+        wide = self.unpacked(codes)
         minimum, step = self._spread(params, wide.shape[self.axis])
         out = wide.astype(np.float32)
         out *= step
         out += minimum
         return out
+
+    def unpacked(self, codes: Array) -> Array:
+        """See `Quantizer.unpacked`."""
+        return unpack(codes, self.bits)
 
     def largest(self, head_dim: int) -> float:
         """See `Quantizer.largest`; the parameters are float16."""

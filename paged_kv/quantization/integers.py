@@ -97,9 +97,13 @@ class SymmetricInt(Quantizer):
 
     def dequantize(self, codes: Array, params: Params) -> NDArray[np.float32]:
         """See `Quantizer.dequantize`."""
-        if self.bits != 8:
-            codes = unpack(codes, self.bits).view(np.int8) - np.int8(self.q)
-        return dequantize_block_int8(codes, params[0])
+        return dequantize_block_int8(self.unpacked(codes), params[0])
+
+    def unpacked(self, codes: Array) -> Array:
+        """See `Quantizer.unpacked`."""
+        if self.bits == 8:
+            return codes
+        return unpack(codes, self.bits).view(np.int8) - np.int8(self.q)
 
 
 def _round_to_scale(

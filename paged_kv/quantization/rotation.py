@@ -67,6 +67,10 @@ class _Rotated(Quantizer):
         values = self.inner.dequantize(codes, params)
         return values @ self.matrix(values.shape[-1]).T
 
+    def unpacked(self, codes: Array) -> Array:
+        """See `Quantizer.unpacked`; of the rotated block."""
+        return self.inner.unpacked(codes)
+
     def largest(self, head_dim: int) -> float:
         """See `Quantizer.largest`; a rotation can gather sqrt(head_dim) times that."""
         return self.inner.largest(head_dim) / (2 * math.sqrt(head_dim))
