@@ -36,6 +36,8 @@ def block_class(facts: Facts, block: int) -> str:
         classes += " lost"
     if facts.written[block] or facts.freed[block]:
         classes += " hot"
+    if block in facts.marked:
+        classes += " df"
     return classes
 
 

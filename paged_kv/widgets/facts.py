@@ -5,6 +5,7 @@ Worked out from tables and counts alone, never from what the pool claims.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -22,6 +23,8 @@ class Facts:
     Parameters
     ----------
     moment : Moment
+    marked : sequence of int
+        Blocks to point at.
 
     Attributes
     ----------
@@ -42,9 +45,10 @@ class Facts:
         Blocks that were handed out or took a token, or became free, at this step.
     """
 
-    def __init__(self, moment: Moment) -> None:
+    def __init__(self, moment: Moment, marked: Sequence[int] = ()) -> None:
         state = moment.after
         self.moment = moment
+        self.marked = frozenset(marked)
         self.num_blocks = n = len(state.ref)
         self.block_size = state.block_size
         self.ref = state.ref

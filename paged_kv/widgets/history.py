@@ -161,11 +161,12 @@ class History:
             self._widest,
         )
 
-    def add(self, event: Event, after: State) -> None:
-        """Add a step, or fold it into the last one: a run of appends is one step."""
+    def add(self, event: Event, after: State, fold: bool = True) -> None:
+        """Add a step; with `fold` a run of appends of one sequence becomes one step."""
         last = self._steps[-1].event
         copied = _copy_on_write(event, self._now, after)
-        if _same_run(last, event, after.same_as(self._now)) and not copied:
+        same_run = fold and _same_run(last, event, after.same_as(self._now))
+        if same_run and not copied:
             del self._steps[-1]
             copied = _copy_on_write(event, self._before, after)
             event = replace(event, count=last.count + event.count)

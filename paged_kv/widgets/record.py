@@ -17,7 +17,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from paged_kv.widgets.history import Event, History
-from paged_kv.widgets.snapshot import Reader, is_cache, is_sequence
+from paged_kv.widgets.snapshot import Reader, State, is_cache, is_sequence
 
 #: Subclass made here → the recording it reports to, and the class it stands for.
 _followed: WeakKeyDictionary[type, tuple[Recording, type]] = WeakKeyDictionary()
@@ -76,6 +76,7 @@ class Recording(History):
         self._classes: dict[type, type] = {}
         self._depth = 0
         self._active = True
+        self._fold = True
         self._pool = pool
         self._wrap_object(pool)
         for holder in holders:
@@ -99,6 +100,28 @@ class Recording(History):
             self._wrap_object(holder)
             self._index[id(holder)] = len(self._holders)
             self._holders.append(holder)
+
+    def split(self) -> None:
+        """Let the next operation be a step of its own, whatever came before."""
+        self._fold = False
+
+    def note(
+        self, kind: str, actor: Any = None, error: BaseException | None = None
+    ) -> None:
+        """Add a step for something that no method of a followed object showed.
+
+        Parameters
+        ----------
+        kind : str
+            Name of the step.
+        actor : object, optional
+            A followed sequence, or nothing for the pool.
+        error : BaseException, optional
+            What it raised.
+        """
+        event = Event(kind, self._index.get(id(actor)))
+        after = self._reader.read(self._holders, self._now.tables)
+        self._add(_with_error(event, error) if error else event, after)
 
     def stop(self) -> None:
         """Let all objects be as they were; the history stays."""
@@ -185,8 +208,22 @@ class Recording(History):
                 tables = list(after.tables)
                 tables[actor] = replace(table, live=False)
                 after = replace(after, tables=tuple(tables))
-        if error or not after.same_as(now):
-            name = type(error).__name__
-            message = f"{name}: {error}"[:_ERROR_LENGTH] if error else ""
-            full = isinstance(error, MemoryError) or name == "OutOfBlocks"
-            self.add(Event(kind, actor, count, child, message, full), after)
+        event = Event(kind, actor, count, child)
+        if error:
+            self._add(_with_error(event, error), after)
+        elif not after.same_as(now):
+            self._add(event, after)
+
+    def _add(self, event: Event, after: State) -> None:
+        self.add(event, after, self._fold)
+        self._fold = True
+
+
+def _with_error(event: Event, error: BaseException) -> Event:
+    name = type(error).__name__
+    try:
+        message = f"{name}: {error}".rstrip(": ")[:_ERROR_LENGTH]
+    except Exception:  # an exception class of the student may have a broken __str__
+        message = name
+    full = isinstance(error, MemoryError) or name == "OutOfBlocks"
+    return replace(event, error=message, out_of_blocks=full)

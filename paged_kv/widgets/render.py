@@ -28,6 +28,7 @@ def draw(
     step: int = -1,
     model: str | KVCacheSpec = "llama-3-8b",
     lead: str = "",
+    name: str | None = None,
 ) -> Picture:
     """Return a still picture of a pool as it is now, or of one step of a history.
 
@@ -43,6 +44,8 @@ def draw(
         The model for the MiB: a name that `KVCacheSpec.preset` knows, or a spec.
     lead : str
         One sentence beside the title.
+    name : str, optional
+        Another title.
 
     Returns
     -------
@@ -68,8 +71,9 @@ def draw(
 
     def html() -> str:
         line = timeline(history, facts.moment.index) if history else ""
-        head = header(facts, spec, lead) + line + what(facts)
-        return page(head + body(facts) + legend(facts), tr("Block explorer"), SHEET)
+        head = header(facts, spec, lead, name) + line + what(facts)
+        label = name or tr("Block explorer")
+        return page(head + body(facts) + legend(facts), label, SHEET)
 
     return Picture(html, lambda: plain(facts, spec))
 
@@ -79,13 +83,16 @@ def model_spec(model: str | KVCacheSpec) -> KVCacheSpec:
     return KVCacheSpec.preset(model) if isinstance(model, str) else model
 
 
-def header(facts: Facts, spec: KVCacheSpec, lead: str = "") -> str:
+def header(
+    facts: Facts, spec: KVCacheSpec, lead: str = "", name: str | None = None
+) -> str:
     """Return title, totals and the bars below them."""
     if not lead:
         pool = trn("A pool of {n} block", "A pool of {n} blocks", facts.num_blocks)
         each = trn("with {n} slot", "with {n} slots each", facts.block_size)
         lead = f"{pool} {each}."
-    return f"{title(tr('Block explorer'), lead)}{totals(facts, spec)}{_bars(facts)}"
+    name = name or tr("Block explorer")
+    return f"{title(name, lead)}{totals(facts, spec)}{_bars(facts)}"
 
 
 def what(facts: Facts) -> str:
@@ -114,9 +121,9 @@ def what(facts: Facts) -> str:
     )
 
 
-def body(facts: Facts) -> str:
-    """Return block tables and pool."""
-    return f'<div class="wide">{block_tables(facts)}{pool_map(facts)}</div>'
+def body(facts: Facts, steady: bool = False) -> str:
+    """Return block tables and pool; `steady` keeps the height over all steps."""
+    return f'<div class="wide">{block_tables(facts, steady)}{pool_map(facts)}</div>'
 
 
 def totals(facts: Facts, spec: KVCacheSpec) -> str:
@@ -162,7 +169,7 @@ def _mib(n_bytes: float) -> str:
 def _bars(facts: Facts) -> str:
     """Return the pool as a bar, and above what it would be without sharing."""
     n = facts.num_blocks
-    unit = 92 / max(n, facts.moment.widest, facts.alone)  # room for a label at the end
+    unit = 1 / max(n, facts.moment.widest, facts.alone)
     label = escape(trn("pool: {n} block", "pool: {n} blocks", n))
     pool = _bar("b-u", facts.used * unit) + _bar("b-f", facts.free * unit)
     alone = _bar("b-a", facts.alone * unit)
@@ -174,8 +181,8 @@ def _bars(facts: Facts) -> str:
     )
 
 
-def _bar(kind: str, percent: float) -> str:
-    return f'<i class="{kind}" style="width:{percent:.4g}%"></i>' if percent else ""
+def _bar(kind: str, share: float) -> str:
+    return f'<i class="{kind}" style="--w:{share:.4g}"></i>' if share else ""
 
 
 def legend(facts: Facts) -> str:
@@ -217,26 +224,29 @@ def legend(facts: Facts) -> str:
 
 def plain(facts: Facts, spec: KVCacheSpec) -> str:
     """Return the step as text, for a terminal or where HTML is not shown."""
+    saved = facts.saved * spec.bytes_per_token() * facts.block_size
+    summary = tr(
+        "used {used} of {n}, free {free}, without sharing {alone}, saved {saved} = "
+        "{mib}, empty slots {waste}",
+        used=facts.used,
+        n=facts.num_blocks,
+        free=facts.free,
+        alone=facts.alone,
+        saved=facts.saved,
+        mib=_mib(saved),
+        waste=facts.waste,
+    )
+    return "\n".join([*plain_state(facts), summary])
+
+
+def plain_state(facts: Facts) -> list[str]:
+    """Return what happened, all tables and what does not add up, line by line."""
     lines = [" ".join(filter(None, [operation(facts), headline(facts)]))]
     lines.append(sentence(facts))
-    lines.append(
-        tr(
-            "used {used} of {n}, free {free}, without sharing {alone}, saved {saved} = "
-            "{mib}, empty slots {waste}",
-            used=facts.used,
-            n=facts.num_blocks,
-            free=facts.free,
-            alone=facts.alone,
-            saved=facts.saved,
-            mib=_mib(facts.saved * spec.bytes_per_token() * facts.block_size),
-            waste=facts.waste,
-        )
-    )
     for _, table in facts.live:
         ids = np.array2string(table.blocks, separator=", ", threshold=16)
         lines.append(f"{table.name} ({table.length}): {ids}")
-    lines += audit(facts)
-    return "\n".join(filter(None, lines))
+    return list(filter(None, [*lines, *audit(facts)]))
 
 
 def _now(pool: object, sequences: tuple[object, ...]) -> Moment:

@@ -30,8 +30,11 @@ class Row:
     rest: IntArray
 
 
-def block_tables(facts: Facts) -> str:
-    """Return the section with all block tables."""
+def block_tables(facts: Facts, steady: bool) -> str:
+    """Return the section with all block tables.
+
+    `steady` leaves room for the sequences that a later step will bring.
+    """
     rows = [_row(facts, i, table) for i, table in facts.live]
     shown, left_out = _choose(facts, rows)
     columns = _columns(facts, shown)
@@ -43,7 +46,7 @@ def block_tables(facts: Facts) -> str:
             parts.append(_table_row(facts, by_index[i], columns))
         elif i < len(facts.moment.after.tables):
             parts.append(_gone_row(facts, i, len(columns)))
-        else:  # comes later: keeps the height
+        elif steady:
             blank = "<td></td>" * (len(columns) + 3)
             parts.append(f'<tr class="pad" aria-hidden="true">{blank}</tr>')
     if not facts.moment.names:

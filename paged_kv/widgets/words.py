@@ -16,8 +16,14 @@ def block_list(ids: NDArray[np.integer]) -> str:
     """Return ids for people: "0…30, 33"; a long list is cut."""
     runs = rising_runs(ids)
     shown = runs if len(runs) <= _MANY_RUNS else runs[: _MANY_RUNS - 1]
-    parts = [str(a) if a == b else f"{a}…{b}" for a, b in shown]
+    parts = [_run(a, z) for a, z in shown]
     return ", ".join(parts) + (", …" if len(shown) < len(runs) else "")
+
+
+def _run(first: int, last: int) -> str:
+    if last - first < 2:
+        return f"{first}" if first == last else f"{first}, {last}"
+    return f"{first}…{last}"
 
 
 def number(value: float, digits: int) -> str:
@@ -60,6 +66,8 @@ def sentence(facts: Facts) -> str:
         return _fork(facts)
     if event.kind == "free" and event.actor is not None:
         return _free(facts)
+    if event.kind == "new":
+        return tr("{seq} is new: its block table is empty.", seq=_actor(facts))
     return _other(facts)
 
 
