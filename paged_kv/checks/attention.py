@@ -93,11 +93,7 @@ def _call_paged(s: Script, layer: int) -> None:
     pool, seq = s.names["pool"], s.names["seq"]
     k, v, table, length = pool.k.copy(), pool.v.copy(), [*seq.block_table], len(seq)
     q = _call(s, f"out = paged_attention(pool, seq, {layer}, q, {SCALE})")
-    if not (_identical(pool.k, k) and _identical(pool.v, v)):
-        raise Wrong(
-            "pool-modified",
-            tr("Attention only reads, and it changed numbers in the pool."),
-        )
+    _expect_pool_unchanged(pool, k, v)
     if [*seq.block_table] != table or len(seq) != length:
         raise Wrong(
             "sequence-modified",
@@ -109,6 +105,22 @@ def _call_paged(s: Script, layer: int) -> None:
     K, V = (s.names[name].astype(pool.dtype)[layer][None, None] for name in "KV")
     right = attend(Problem(K, V, [0], length, 0, q, SCALE))
     _expect_result(s, Problem(k, v, table, length, layer, q, SCALE), right)
+
+
+def _expect_pool_unchanged(pool: BlockPool, k: Array, v: Array) -> None:
+    for name, now, before in (("k", pool.k, k), ("v", pool.v, v)):
+        if _identical(now, before):
+            continue
+        changed = (now != before) & ~(np.isnan(now) & np.isnan(before))
+        layer, block, slot, *rest = np.argwhere(changed)[0].tolist()
+        index = ", ".join(map(str, (layer, block, slot, *rest)))
+        raise Wrong(
+            "pool-modified",
+            tr("Attention only reads, and it changed numbers in the pool."),
+            f"pool.{name}[{index}] == {before[layer, block, slot, *rest]:.5f}",
+            f"{now[layer, block, slot, *rest]:.5f}",
+            tr("block {block}, slot {slot}", block=block, slot=slot),
+        )
 
 
 def _call(s: Script, line: str) -> Array:
@@ -159,7 +171,12 @@ def _expect_result(s: Script, p: Problem, right: Array | None = None) -> None:
 def _result(s: Script, p: Problem) -> Array:
     out = s.names["out"]
     if out is None:
-        raise Wrong("returns-none", tr("The function returned nothing: add return."))
+        raise Wrong(
+            "returns-none",
+            tr("The function returned nothing: add return."),
+            f"out.shape == {p.q.shape}",
+            "None",
+        )
     array = np.asarray(out)
     if array.shape != p.q.shape:
         raise Wrong(
@@ -281,7 +298,7 @@ def refusals(s: Script) -> None:
     s.do(f"pool = BlockPool(4, 1, 3, {DIM})")
     s.do('seq = Sequence(pool, "empty")')
     _random(s, "q", 6, DIM)
-    out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)")
+    out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)  # no tokens")
     if error is None:
         raise Wrong(
             "empty-sequence-accepted",
@@ -293,9 +310,9 @@ def refusals(s: Script) -> None:
             show(out),
         )
     s.do("_ = seq.extend(*rng.standard_normal((2, 1, 5, 3, 8)))")
-    for shape in ((5, DIM), (6, DIM + 1)):
+    for shape in ((5, DIM), (6, DIM - 1)):
         _random(s, "q", *shape)
-        out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)")
+        out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)  # q too small")
         if error is None:
             raise Wrong(
                 "wrong-q-accepted",

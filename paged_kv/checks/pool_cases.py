@@ -71,6 +71,8 @@ def storage(s: Script) -> None:
                 "pool.k and pool.v are one and the same array: V overwrites K. Make "
                 "two arrays."
             ),
+            "np.shares_memory(pool.k, pool.v) == False",
+            "True",
         )
     _bytes_per_block(s)
 

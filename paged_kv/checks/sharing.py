@@ -90,7 +90,10 @@ def _numbers(given: Any) -> dict[str, Any]:
     names = list(run_experiment(Sequence))
     if given is None:
         raise Wrong(
-            "returns-none", tr("prefix_sharing returned nothing: add return."), "dict"
+            "returns-none",
+            tr("prefix_sharing returned nothing: add return."),
+            "dict",
+            "None",
         )
     if not isinstance(given, dict):
         raise Wrong(

@@ -8,6 +8,9 @@ TAKE = """        if slot == 0:
 WRITE = """        pool.k[:, block, slot] = k
         pool.v[:, block, slot] = v
 """
+SHAPE = """        if k.shape != shape or v.shape != shape:
+            raise ValueError(f"expected {shape}, got {k.shape} and {v.shape}")
+"""
 FREE = """        for block in reversed(self.block_table):
             self.pool.release(block)
         self.block_table = []
@@ -24,7 +27,9 @@ GIVE_BACK = """        if self.ref[block] == 0:
             self._free.append(block)
 """
 LIST = "self._free = list(range(num_blocks - 1, -1, -1))"
-INIT_SEQUENCE = "        self.block_table = []\n        self.length = 0\n\n    def __len__"
+INIT_SEQUENCE = (
+    "        self.block_table = []\n        self.length = 0\n\n    def __len__"
+)
 
 MISTAKES = [
     # The pool: storage.
@@ -249,8 +254,19 @@ MISTAKES = [
         "allocation-scans-pool",
         "looks through all blocks",
         "        block = self._free.pop()\n",
-        "        block = max(self._free)\n        self._free[self._free.index(block)]"
-        " = self._free[-1]\n        self._free.pop()\n",
+        "        self._free.pop()\n        block = 0\n"
+        "        while self.ref[block]:\n            block += 1\n",
+    ),
+    mistake(
+        "the smallest of a set",
+        "allocation-scans-pool",
+        "min()",
+        LIST,
+        "self._free = set(range(num_blocks))",
+        "block = self._free.pop()",
+        "block = min(self._free)\n        self._free.remove(block)",
+        "self._free.append(block)",
+        "self._free.add(block)",
     ),
     mistake(
         "pop(0) of a list",
@@ -441,7 +457,8 @@ MISTAKES = [
         "whole-block-written",
         "every slot",
         WRITE,
-        "        pool.k[:, block] = k[:, None]\n        pool.v[:, block] = v[:, None]\n",
+        "        pool.k[:, block] = k[:, None]\n"
+        "        pool.v[:, block] = v[:, None]\n",
     ),
     mistake(
         "written to the logical block",
@@ -559,8 +576,7 @@ MISTAKES = [
         "the shape is looked at after the block was taken",
         "refused-append-changes-state",
         "Validate first",
-        "        if k.shape != shape or v.shape != shape:\n"
-        '            raise ValueError(f"expected {shape}, got {k.shape} and {v.shape}")\n',
+        SHAPE,
         "",
         "        block = self.block_table[-1]\n",
         "        if k.shape != shape or v.shape != shape:\n"

@@ -40,7 +40,7 @@ MISTAKES = [
     mistake(
         "fork shares one list",
         "fork-shares-table",
-        "same table object",
+        "they share one table",
         FORK_TABLE,
         "        child.block_table = self.block_table\n",
     ),
@@ -284,7 +284,8 @@ MISTAKES = [
         "copy-without-block",
         "did not raise",
         "        new = pool.allocate()\n",
-        "        if not pool.free:\n            return\n        new = pool.allocate()\n",
+        "        if not pool.free:\n            return\n"
+        "        new = pool.allocate()\n",
     ),
     # free.
     mistake(
