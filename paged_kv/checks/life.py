@@ -75,12 +75,13 @@ def expect_books(s: Script) -> None:
     for block, count in enumerate(ref):
         if count != listed[block]:
             holders = [n for n in s.tokens if block in block_table(s, n)]
+            holders += ["held"] * (block in s.ask("held"))
             raise Wrong(
                 "count-differs",
                 tr(
-                    "The count of a block is not the number of those who hold it "
-                    "(here: {holders}).",
-                    holders=", ".join(holders) or tr("nobody"),
+                    "The count of a block is not the number of those who hold it: "
+                    "{holders}.",
+                    holders=holders,
                 ),
                 f"pool.ref[{block}] == {listed[block]}",
                 str(count),

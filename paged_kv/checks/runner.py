@@ -21,6 +21,8 @@ from contextlib import (
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import numpy as np
+
 #: Seconds of processor time that one case may take. Processor time, so that a busy
 #: machine fails nobody; four times as long on the clock, for code that only waits.
 SECONDS = 5.0
@@ -58,7 +60,8 @@ class Outcome(Generic[T]):
 def run_guarded(action: Callable[[], T]) -> Outcome[T]:
     """Call `action` and return what happened; never raises.
 
-    Standard output and error are captured, warnings are ignored, the time is limited.
+    Standard output and error are captured, warnings are ignored, the time is limited,
+    and numpy's error state is put back.
     An interrupt by the user ends the run like any other error.
     """
     printed = CappedText()
@@ -69,6 +72,7 @@ def run_guarded(action: Callable[[], T]) -> Outcome[T]:
             redirect_stdout(printed),
             redirect_stderr(printed),
             warnings.catch_warnings(),
+            np.errstate(),
             _time_limit(SECONDS),
         ):
             warnings.simplefilter("ignore")
