@@ -48,13 +48,17 @@ def id_ranges(ids: NDArray[np.integer]) -> str:
 
 
 def slots(filled: int, block_size: int, kind: str = "") -> str:
-    """Return the picture of a block's slots, with its text."""
+    """Return the picture of a block's slots, with its text.
+
+    `kind` is a class for the style sheet: "w" one wide row beside the same text, and
+    so without text of its own; "whole" a bar without slots.
+    """
     rows = 1 if block_size <= 8 or kind == "w" else 2
     if block_size > 32:
-        kind += " whole"
+        kind, rows = f"{kind} whole", 1
+    classes = f"f {kind} {'two' if rows == 2 else ''}".strip()
+    text = "" if kind.startswith("w ") or kind == "w" else f"{filled}/{block_size}"
     across = -(-block_size // rows)
-    classes = f"f {kind}".strip() + (" two" if rows == 2 and block_size <= 32 else "")
-    text = f"{filled}/{block_size}"
     return f'<span class="{classes}" style="--n:{filled};--a:{across}">{text}</span>'
 
 

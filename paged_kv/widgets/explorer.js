@@ -60,6 +60,10 @@ root.append(live);
 const say = () => {
   const handle = root.querySelector(".noUi-handle");
   const now = root.querySelector(".now p")?.textContent;
+  const words = root.querySelector("[data-play]")?.dataset;
+  root.querySelectorAll(".widget-play button").forEach((button, i) => {
+    button.setAttribute("aria-label", i ? words.stop : words.play);
+  });
   for (const own of root.querySelectorAll(".pool, .noUi-handle"))
     own.dataset.lmSuppressShortcuts = "true"; // else JupyterLab takes the arrow keys
   if (!handle || !now) return;

@@ -21,7 +21,7 @@ from paged_kv.widgets.render import (
     model_spec,
     what,
 )
-from paged_kv.widgets.stored import StoredWidget, button
+from paged_kv.widgets.stored import LABELLED, StoredWidget, button
 from paged_kv.widgets.timeline import timeline
 
 _PLAY_MILLISECONDS = 700
@@ -167,5 +167,5 @@ def _model_list(spec: KVCacheSpec) -> widgets.Dropdown:
         specs.insert(0, spec)
     options = [(known.name or tr("model"), known) for known in specs]
     return widgets.Dropdown(
-        options=options, value=spec, tooltip=tr("Model for the MiB")
+        options=options, value=spec, description=tr("MiB of"), style=LABELLED
     )

@@ -14,7 +14,7 @@ from paged_kv.pool import BlockPool
 from paged_kv.sequence import Sequence as PagedSequence
 from paged_kv.widgets.explorer import BlockExplorer
 from paged_kv.widgets.record import Recording, record
-from paged_kv.widgets.stored import button
+from paged_kv.widgets.stored import LABELLED, button
 
 
 class Playground(BlockExplorer):
@@ -44,9 +44,13 @@ class Playground(BlockExplorer):
         self._sequence_class = sequence_class
         self._size = num_blocks, block_size
         self._token = np.zeros((1, 1, 1), np.float32)
-        self.sequence = widgets.Dropdown(tooltip=tr("Sequence"))
+        self.sequence = widgets.Dropdown(description=tr("sequence"), style=LABELLED)
         self.tokens = widgets.BoundedIntText(
-            1, 1, num_blocks * block_size, tooltip=tr("Tokens to append")
+            1,
+            1,
+            num_blocks * block_size,
+            description=tr("tokens to append"),
+            style=LABELLED,
         )
         super().__init__(self._start())
         self._show_names()

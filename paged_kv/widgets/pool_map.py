@@ -77,10 +77,11 @@ def pool_map(facts: Facts) -> str:
 
 
 def _row_head(facts: Facts, first: int, stop: int) -> str:
-    words = escape(tr("blocks {first} to {last}", first=first, last=stop - 1))
+    words = tr("blocks {first} to {last}", first="|", last=stop - 1)
+    before, after = (escape(part) for part in words.split("|"))
     return (
-        f'<th scope="row"><span class="v">{words}</span>'
-        f'<span aria-hidden="true">{first}</span></th>'
+        f'<th scope="row"><span class="v">{before}</span>{first}'
+        f'<span class="v">{after}</span></th>'
     )
 
 
@@ -95,9 +96,13 @@ def _cell_rows(facts: Facts, how: Density) -> list[str]:
 
 
 def _open_cell(facts: Facts, block: int) -> str:
+    touched = tr("written") if facts.written[block] else ""
+    if facts.freed[block]:
+        touched = tr("freed now")
+    said = f'<span class="v">{escape(touched)}</span> ' if touched else ""
     return (
         f'<td><div class="b {block_class(facts, block)}" data-b="{block}"'
-        f"{_tab_stop(block)}><b>{block}</b> "
+        f"{_tab_stop(block)}><b>{block}</b> {said}"
     )
 
 

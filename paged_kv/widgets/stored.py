@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any
 
 import ipywidgets as widgets
 
+from paged_kv.messages import tr
 from paged_kv.widgets.page import ROOT_CLASS, Picture, style
 
 
@@ -24,7 +26,12 @@ class StoredWidget(widgets.VBox):  # type: ignore[misc]
     """
 
     def __init__(self, children: Sequence[widgets.Widget], *sheets: str) -> None:
-        frame = widgets.HTML(style(*sheets))
+        # The script takes these words for the buttons that ipywidgets leaves nameless.
+        words = (
+            f'<i hidden data-play="{escape(tr("Play or pause"))}" '
+            f'data-stop="{escape(tr("Back to the first step"))}"></i>'
+        )
+        frame = widgets.HTML(style(*sheets) + words)
         super().__init__([frame, *children])
         self.add_class(ROOT_CLASS)
 
@@ -45,3 +52,7 @@ def button(text: str, tooltip: str, action: Callable[[], object]) -> widgets.But
         made.add_class("text")
     made.on_click(lambda _: action())
     return made
+
+
+#: Style of a labelled field: as wide as its label needs.
+LABELLED = {"description_width": "initial"}
