@@ -12,7 +12,8 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from paged_kv.allocator import OutOfBlocks, PoolCorrupted
 from paged_kv.caching import CacheStats, Tokens, as_tokens, prompt_blocks
@@ -43,17 +44,26 @@ class RadixMatch(NamedTuple):
 
 
 class RadixSequence(Sequence):
-    """A sequence whose prefix stays locked in the tree until it is freed."""
+    """A sequence whose prefix stays locked in the tree until it is freed.
+
+    When it grows and no block is free, the tree gives up what nobody uses.
+    """
 
     def __init__(self, pool: BlockPool, seq_id: object) -> None:
         super().__init__(pool, seq_id)
-        self._locked: tuple[RadixTree, RadixNode] | None = None
+        self._locked: tuple[RadixCache, RadixNode] | None = None
 
-    def lock_at(self, tree: RadixTree, node: RadixNode) -> None:
+    def lock_at(self, cache: RadixCache, node: RadixNode) -> None:
         """Lock `node` in place of what was locked before."""
-        tree.lock(node)
+        cache.lock(node)
         self._unlock()
-        self._locked = tree, node
+        self._locked = cache, node
+
+    def reserve(self, n: int) -> NDArray[np.int64]:
+        """Reserve as `Sequence.reserve`, evicting from the tree where it must."""
+        if self._locked is not None:
+            self._locked[0].make_room(self.blocks_needed(n))
+        return super().reserve(n)
 
     def fork(self, new_id: object) -> Sequence:
         """Fork as `Sequence.fork`; parent and child lock the prefix on their own."""
@@ -69,8 +79,8 @@ class RadixSequence(Sequence):
 
     def _unlock(self) -> None:
         if self._locked is not None:
-            tree, node = self._locked
-            tree.unlock(node)
+            cache, node = self._locked
+            cache.unlock(node)
             self._locked = None
 
 
@@ -199,6 +209,23 @@ class RadixCache(RadixTree):
         self._drop(taken)
         return freed
 
+    def make_room(self, n_blocks: int) -> bool:
+        """Evict until `n_blocks` blocks of the pool are free, or nothing at all.
+
+        Returns
+        -------
+        bool
+            Whether they are free now.
+        """
+        short = n_blocks - self.pool.free
+        taken, freed = self._take_leaves(short)
+        if freed < short:
+            for parent, leaf in reversed(taken):
+                self.add_leaf(parent, leaf)
+            return False
+        self._drop(taken)
+        return True
+
     def admit(self, seq_id: object, tokens: ArrayLike) -> tuple[Sequence, int]:
         """Give a prompt all its blocks: cached ones, and new ones, evicting for them.
 
@@ -234,13 +261,9 @@ class RadixCache(RadixTree):
         blocks, node = self.descend(tokens[:-1])
         seq = RadixSequence(pool, seq_id)
         seq.lock_at(self, node)  # what was found must not be evicted to make room
-        taken, freed = self._take_leaves(new - pool.free)
-        if new > pool.free + freed:  # sequences still read what left the tree
-            for parent, leaf in reversed(taken):
-                self.add_leaf(parent, leaf)
+        if not self.make_room(new):  # sequences read what could be evicted
             seq.free()
             raise shortage
-        self._drop(taken)
         self.touch(node, self._clock(), hits=1)
         pool.retain(blocks)
         n_cached = len(blocks) * self.page

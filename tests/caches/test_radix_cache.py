@@ -352,6 +352,36 @@ class TestRequests:
         assert cache.match(range(10, 15))[1] == 4
         audit(pool, cache, seq)
 
+    def test_growing_sequence_evicts_what_it_needs(self, make):
+        pool, cache = make(num_blocks=4, block_size=2)
+        run(cache, "a", range(4))[0].free()
+        tokens = [0, 1, 50]
+        seq, _ = run(cache, "b", tokens)
+        tokens += [51, 52, 53, 54]
+        seq.reserve(4)
+        write(seq, tokens, 3)
+        assert_holds(seq, tokens)
+        assert cache.match(range(5))[1] == 2  # what the sequence uses stays
+        before = pool.ref.tolist(), cache.cached
+        with pytest.raises(OutOfBlocks):
+            seq.reserve(2)
+        assert (pool.ref.tolist(), cache.cached) == before
+        audit(pool, cache, seq)
+
+    def test_make_room_is_all_or_nothing(self, make):
+        pool, cache = make(num_blocks=6)
+        insert(cache, [1, 2])
+        insert(cache, [1, 3])
+        insert(cache, [4])
+        held, _ = run(cache, "a", [1, 9])
+        before = cache.cached, pool.free
+        assert not cache.make_room(5)
+        assert (cache.cached, pool.free) == before
+        audit(pool, cache, held)
+        assert cache.make_room(4)
+        assert pool.free == 4
+        audit(pool, cache, held)
+
     def test_hits_are_not_evicted_to_make_room(self, make):
         pool, cache = make(num_blocks=4, block_size=2)
         run(cache, "a", [1, 2, 3, 4])[0].free()
