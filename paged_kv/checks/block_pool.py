@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from paged_kv.checks import lessons
-from paged_kv.checks.cost import COST_CASE
+from paged_kv.checks.cases.cost import COST_CASE
+from paged_kv.checks.cases.freeing import FREEING_CASES
+from paged_kv.checks.cases.growth import GROWTH_CASES
+from paged_kv.checks.cases.life import live
+from paged_kv.checks.cases.pool_allocate import ALLOCATE_CASES
+from paged_kv.checks.cases.pool_release import RELEASE_CASES
+from paged_kv.checks.cases.pool_storage import STORAGE_CASES
+from paged_kv.checks.cases.tokens import block_table
+from paged_kv.checks.cases.writing import WRITING_CASES
 from paged_kv.checks.exercise import Asked, Case, Exercise
-from paged_kv.checks.life import live
-from paged_kv.checks.pool_cases import POOL_CASES
 from paged_kv.checks.script import Script, Wrong
-from paged_kv.checks.sequence_cases import BASIC_CASES
-from paged_kv.checks.tokens import block_table
 from paged_kv.messages import tr
 
 
@@ -65,8 +69,12 @@ BLOCK_POOL = Exercise(
         Asked("Sequence", ("__init__", "__len__", "append", "free")),
     ),
     cases=(
-        *POOL_CASES,
-        *BASIC_CASES,
+        *STORAGE_CASES,
+        *ALLOCATE_CASES,
+        *RELEASE_CASES,
+        *GROWTH_CASES,
+        *WRITING_CASES,
+        *FREEING_CASES,
         Case(
             lambda: tr("counts, tables and contents agree in random runs"),
             lessons.block_table,

@@ -116,7 +116,7 @@ class _Failure:
         """Return the name of the stub that the case ran into, if it did."""
         if isinstance(self.error, NotImplementedError):
             found = student_code(self.error)
-            return found[0].co_qualname if found else "?"
+            return found[0].co_qualname if found else None
         used = "\n".join(self.script.lines)
         for asked in self.exercise.asked:
             stub = empty_stub(asked, self.names[asked.name])

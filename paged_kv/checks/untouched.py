@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 from types import FunctionType
 
 import numpy as np
@@ -18,6 +19,8 @@ _NAMES = (
     *("tile", "transpose", "where", "zeros", "zeros_like"),
 )
 _NUMPY_AT_IMPORT = {name: getattr(np, name) for name in _NAMES}
+# All that a function whose body is `pass`, `...` or a docstring consists of.
+_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
 
 
 def changed_numpy() -> list[str]:
@@ -43,7 +46,6 @@ def _is_empty(function: object) -> bool:
     if not isinstance(function, FunctionType):
         return False
 
-    def nothing() -> None:
-        pass
-
-    return function.__code__.co_code == nothing.__code__.co_code
+    code = function.__code__
+    returns_none = set(code.co_consts) <= {None, function.__doc__}
+    return returns_none and {i.opname for i in dis.get_instructions(code)} <= _NOTHING

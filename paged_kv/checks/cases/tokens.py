@@ -12,6 +12,20 @@ from paged_kv.checks.show import show
 from paged_kv.messages import tr
 
 Array = NDArray[Any]
+SHAPE = (2, 3, 4)  # layers, KV heads, head_dim
+
+
+def new_pool(s: Script, num_blocks: int = 12, block_size: int = 4) -> None:
+    """Make a pool full of NaN, two of whose blocks somebody else holds.
+
+    So the ids that a sequence gets are not 0, 1, 2: a mistake that takes the logical
+    number of a block for the physical one is seen.
+    """
+    s.use_random_tokens(*SHAPE)
+    sizes = ", ".join(map(str, (num_blocks, *SHAPE)))
+    s.do(f"pool = BlockPool({sizes}, block_size={block_size})")
+    s.do("pool.k[:] = pool.v[:] = np.nan")
+    s.do("held = [pool.allocate(), pool.allocate()]")
 
 
 def append(s: Script, name: str, times: int = 1, shown: bool = True) -> Any:

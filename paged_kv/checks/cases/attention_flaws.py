@@ -6,14 +6,13 @@ the mistake, whatever the code looks like.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paged_kv.messages import tr
+from paged_kv.checks.cases.attention_causes import CAUSES
 
 Array = NDArray[Any]
 
@@ -42,7 +41,7 @@ class Problem:
 
 
 def attend(p: Problem, flaw: str = "", shift: str = "head") -> Array:
-    """Return the attention in float64, right or with one flaw of `FLAWS`.
+    """Return the attention in float64, right or with one flaw of `CAUSES`.
 
     `shift` is what is subtracted from the scores before exp: the maximum of each head
     ("head"), of all heads ("all") or nothing ("none"). A right result does not depend
@@ -188,105 +187,9 @@ def name_flaw(p: Problem, out: Array, right: Array) -> str | None:
     It must explain the difference from `right`, up to a twentieth of it.
     """
     close = 0.05 * np.nanmax(np.abs(out - right), initial=0)
-    for flaw in FLAWS:
+    for flaw in CAUSES:
         for shift in ("head", "all", "none"):
             wrong = attend(p, flaw, shift)
             if np.allclose(wrong, out, rtol=0, atol=min(close, 1e-3), equal_nan=True):
                 return flaw
     return None
-
-
-FLAWS: dict[str, Callable[[], str]] = {
-    "table-ignored": lambda: tr(
-        "It read the blocks 0, 1, 2 …: the block table was not used. Logical block i "
-        "is the physical block seq.block_table[i]."
-    ),
-    "layer-ignored": lambda: tr("It read layer 0, whatever the argument layer says."),
-    "k-and-v-swapped": lambda: tr(
-        "K and V are swapped: scores come from K, the weighted sum is over V."
-    ),
-    "values-from-k": lambda: tr("It sums up K with the weights; sum up V."),
-    "scores-from-v": lambda: tr("It computes the scores from V; they come from K."),
-    "heads-tiled": lambda: tr(
-        "Query head h read KV head h % n_kv_heads. Groups are neighbours: head h reads "
-        "KV head h // (n_heads // n_kv_heads)."
-    ),
-    "one-kv-head": lambda: tr("All query heads read KV head 0."),
-    "heads-out-of-order": lambda: tr(
-        "The numbers are right, but they stand in the rows of other heads: look at the "
-        "last reshape."
-    ),
-    "scale-missing": lambda: tr("The scores are not multiplied by scale."),
-    "scale-twice": lambda: tr("The scores are multiplied by scale twice."),
-    "scale-inverted": lambda: tr("The scores are divided by scale; multiply by it."),
-    "scale-argument-ignored": lambda: tr(
-        "It uses 1 / sqrt(head_dim) in place of the argument scale."
-    ),
-    "tail-not-masked": lambda: tr(
-        "All slots of the last block were read, also those beyond len(seq): somebody "
-        "else's old tokens. Only the first len(seq) - i * block_size slots count."
-    ),
-    "mask-is-zero": lambda: tr(
-        "The scores of the empty slots were set to 0, and exp(0) is a weight like any "
-        "other. Leave those slots out, or set their scores to -inf."
-    ),
-    "one-slot-too-many": lambda: tr("It reads one slot beyond the last token."),
-    "last-token-lost": lambda: tr("The last token of the last block was left out."),
-    "tail-lost": lambda: tr(
-        "Only full blocks were read: the tokens of the last, partial block are missing."
-    ),
-    "last-block-lost": lambda: tr(
-        "The last block is missing. When it is full, len(seq) % block_size is 0, and "
-        "all of its slots count."
-    ),
-    "mask-in-every-block": lambda: tr(
-        "The mask of the last block was applied to every block; the others are full."
-    ),
-    "table-order-lost": lambda: tr(
-        "The blocks were not read in the order of the table, so the mask fell on "
-        "another block than the last."
-    ),
-    "first-block-only": lambda: tr("Only the first block was read."),
-    "last-block-only": lambda: tr(
-        "The result is that of the last block alone: the running values are set anew "
-        "in every block."
-    ),
-    "block-size-hard-coded": lambda: tr(
-        "It counts with 16 tokens per block; read pool.block_size."
-    ),
-    "no-rescale": lambda: tr(
-        "When the running maximum grows, l and acc still refer to the old one. "
-        "Multiply both by exp(m - m_new) before adding the block."
-    ),
-    "accumulator-not-rescaled": lambda: tr(
-        "l is rescaled when the maximum grows, acc is not."
-    ),
-    "denominator-not-rescaled": lambda: tr(
-        "acc is rescaled when the maximum grows, l is not."
-    ),
-    "rescaled-twice": lambda: tr(
-        "l and acc are rescaled twice per block; once is right."
-    ),
-    "rescale-inverted": lambda: tr(
-        "The factor is exp(m_new - m); the right one is exp(m - m_new), at most 1."
-    ),
-    "divided-in-every-block": lambda: tr(
-        "acc is divided by l in every block. Divide once, after the last block."
-    ),
-    "blocks-averaged": lambda: tr(
-        "Each block has a softmax of its own, and the blocks are averaged. The "
-        "denominator runs over all tokens of the sequence."
-    ),
-    "blocks-summed": lambda: tr(
-        "Each block has a softmax of its own, and the blocks are added up. The "
-        "denominator runs over all tokens of the sequence."
-    ),
-    "not-normalised": lambda: tr("The division by the sum of the weights is missing."),
-    "no-softmax": lambda: tr("The scores themselves are the weights; apply exp."),
-    "softmax-over-heads": lambda: tr(
-        "The softmax runs over the heads; it must run over the tokens of each head."
-    ),
-    "softmax-over-everything": lambda: tr(
-        "The denominator adds up all heads; each head has its own."
-    ),
-}

@@ -6,10 +6,14 @@ from collections import Counter
 
 import numpy as np
 
+from paged_kv.checks.cases.tokens import (
+    append,
+    block_table,
+    expect_contents,
+    new_pool,
+)
 from paged_kv.checks.script import Script, Wrong
-from paged_kv.checks.sequence_cases import new_pool
 from paged_kv.checks.show import show
-from paged_kv.checks.tokens import append, block_table, expect_contents
 from paged_kv.messages import tr
 
 SEEDS, STEPS = range(5), 24

@@ -1,0 +1,1 @@
+"""What a right solution does, one property each; run by `examine`."""

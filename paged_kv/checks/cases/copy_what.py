@@ -1,0 +1,226 @@
+"""Copy-on-write: what a copy is, in the books and in memory."""
+
+from __future__ import annotations
+
+from paged_kv.checks import lessons
+from paged_kv.checks.cases.forking import PARTIAL, new_fork
+from paged_kv.checks.cases.tokens import append, block_table, expect_contents, same
+from paged_kv.checks.exercise import Case
+from paged_kv.checks.script import Script, Wrong
+from paged_kv.checks.show import show
+from paged_kv.messages import tr
+
+
+def copy_on_write(s: Script) -> None:
+    """Check the first write into a shared, partial block."""
+    new_fork(s, PARTIAL)
+    shared = block_table(s, "base")
+    append(s, "child")
+    base, child = block_table(s, "base"), block_table(s, "child")
+    old = shared[-1]
+    where = tr("block {block}", block=old)
+    if len(child) != len(shared):
+        raise Wrong(
+            "copy-added-to-table",
+            tr(
+                "The copy was added to the table. It takes the place of the shared "
+                "block: block_table[-1] = new."
+            ),
+            "len(child.block_table) == 2",
+            str(child),
+        )
+    if base != shared:
+        raise Wrong(
+            "copy-changes-parent",
+            tr(
+                "The child copied a block, and the table of the parent changed: they "
+                "share one table. Copy it in fork."
+            ),
+            f"base.block_table == {shared}",
+            str(base),
+        )
+    new = child[-1]
+    if new == old and s.ask("pool.used") == 5:
+        raise Wrong(
+            "copy-not-in-table",
+            tr(
+                "A block was taken for the copy, but it was not put into the table: "
+                "block_table[-1] = new. The token went into the shared block."
+            ),
+            f"child.block_table[-1] != {old}",
+            str(new),
+            where,
+        )
+    if new == old:
+        raise Wrong(
+            "no-copy-on-write",
+            tr(
+                "The child wrote into a block that the parent reads too. Before a "
+                "write, a block with pool.ref above 1 must be copied."
+            ),
+            f"child.block_table[-1] != {old}",
+            str(new),
+            where,
+        )
+    _expect_counts_after_copy(s, old, new)
+    _expect_copy(s, old, new)
+    expect_contents(s, "base", "child")
+    if child[0] != shared[0]:
+        raise Wrong(
+            "copies-every-block",
+            tr("Only the block that is written to must be copied; others stay shared."),
+            f"child.block_table[0] == {shared[0]}",
+            str(child[0]),
+        )
+    _last_holder(s, old)
+
+
+def _expect_counts_after_copy(s: Script, old: int, new: int) -> None:
+    old_count, new_count = (int(s.ask(f"pool.ref[{b}]")) for b in (old, new))
+    if (old_count, new_count) == (1, 1):
+        return
+    if old_count == 2:
+        code = "copy-forgets-to-decrement"
+        cause = tr(
+            "The child has a copy and does not hold the old block any more, but its "
+            "reference is still counted: the block will never return to the pool."
+        )
+    elif old_count == 0:
+        code = "copy-releases-twice"
+        cause = tr(
+            "The old block is counted as free, and the parent still reads it: one "
+            "reference goes away, not two."
+        )
+    elif new_count > 1:
+        code = "copy-counted-twice"
+        cause = tr("allocate() has already counted the new block; it has one holder.")
+    else:
+        code = "copy-counts-wrong"
+        cause = tr("After the copy, the old and the new block have one holder each.")
+    raise Wrong(
+        code,
+        cause,
+        f"pool.ref[{old}] == 1, pool.ref[{new}] == 1",
+        f"{old_count}, {new_count}",
+        tr("blocks {blocks}", blocks=show([old, new])),
+    )
+
+
+def _expect_copy(s: Script, old: int, new: int) -> None:
+    """Raise Wrong when the old tokens or the new one are not in the new block."""
+    K, V = s.ask("pool.k"), s.ask("pool.v")
+    k, _ = s.tokens["child"][-1]
+    k_old, v_old = s.tokens["child"][-2]
+    slot = (len(s.tokens["child"]) - 1) % 4
+    where = tr("block {block}", block=new)
+    if same(K[:, old, slot], k) and not same(K[:, new, slot], k):
+        raise Wrong(
+            "written-to-old-block",
+            tr(
+                "The block was copied, but the token was written to the old one. Take "
+                "block_table[-1] again after the copy."
+            ),
+            tr("the new token in block {block}", block=new),
+            tr("it is in block {block}", block=old),
+            tr("block {block}, slot {slot}", block=old, slot=slot),
+        )
+    if not same(K[:, old, slot - 1], s.tokens["base"][-1][0]):
+        raise Wrong(
+            "copied-backwards",
+            tr(
+                "The new block was copied over the old one: wrong direction. The old "
+                "block is what the parent reads."
+            ),
+            tr("the tokens of base in block {block}", block=old),
+            tr("other numbers"),
+            tr("block {block}", block=old),
+        )
+    k_ok, v_ok = same(K[:, new, slot - 1], k_old), same(V[:, new, slot - 1], v_old)
+    if k_ok and v_ok and not same(K[:, new, 0], s.tokens["child"][4][0]):
+        k_ok = v_ok = False
+    if k_ok and v_ok:
+        return
+    first = (same(K[0, new, slot - 1], k_old[0]), same(V[0, new, slot - 1], v_old[0]))
+    if k_ok or v_ok:
+        code = "copies-k-only" if k_ok else "copies-v-only"
+        cause = tr("Only one of K and V was copied; a block holds both.")
+    elif first == (True, True) and not same(K[1, new, slot - 1], k_old[1]):
+        code = "copies-layer-0-only"
+        cause = tr("Only layer 0 was copied; a block holds all layers: pool.k[:, new].")
+    elif same(K[:, new, 0], s.tokens["child"][4][0]):
+        code = "copies-too-few-slots"
+        cause = tr("Not all tokens of the old block were copied.")
+    else:
+        code = "copies-nothing"
+        cause = tr(
+            "The child has a new block, but what stood in the old one was not copied: "
+            "its earlier tokens are lost."
+        )
+    raise Wrong(
+        code,
+        cause,
+        f"pool.k[:, {new}, :{slot}] == pool.k[:, {old}, :{slot}]",
+        tr("other numbers"),
+        where,
+    )
+
+
+def _last_holder(s: Script, old: int) -> None:
+    """Check that the parent, alone with the old block again, writes in place."""
+    append(s, "base")
+    s.expect(
+        "base.block_table[-1]",
+        old,
+        "last-holder-copies",
+        tr(
+            "After the child's copy base is the only holder of its last block again, "
+            "and it copied nevertheless. Ask pool.ref at the moment of the write."
+        ),
+        tr("block {block}", block=old),
+    )
+    expect_contents(s, "base", "child")
+
+
+def failed_copy(s: Script) -> None:
+    """Check that a copy for which there is no block changes nothing."""
+    new_fork(s, PARTIAL)
+    s.do("rest = [pool.allocate() for _ in range(pool.free)]")
+    table = block_table(s, "child")
+    _, error = s.attempt("child.append(kv(), kv())  # no block is free for the copy")
+    counts = [int(s.ask(f"pool.ref[{block}]")) for block in table]
+    if error is None:
+        raise Wrong(
+            "copy-without-block",
+            tr("No block is free for the copy, and append did not raise."),
+            "OutOfBlocks",
+            show(s.ask("child.block_table")),
+        )
+    if (
+        counts != [2, 2]
+        or block_table(s, "child") != table
+        or s.ask("len(child)") != PARTIAL
+    ):
+        raise Wrong(
+            "failed-copy-changes-state",
+            tr(
+                "append failed because no block was free for the copy, but something "
+                "had already changed. Allocate first; release the old block afterwards."
+            ),
+            f"[pool.ref[b] for b in {table}] == [2, 2], len(child) == {PARTIAL}",
+            f"{counts}, {show(s.ask('len(child)'))}",
+        )
+    expect_contents(s, "base", "child")
+
+
+COPY_CASE = Case(
+    lambda: tr(
+        "the first write into a shared block copies it; the last holder's does not"
+    ),
+    lessons.copy_on_write,
+    copy_on_write,
+)
+FAILED_COPY_CASE = Case(
+    lambda: tr("a copy without a free block raises and changes nothing"),
+    lessons.copy_on_write,
+    failed_copy,
+)

@@ -1,0 +1,83 @@
+"""A student's BlockPool: the memory."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paged_kv.checks import lessons
+from paged_kv.checks.exercise import Case
+from paged_kv.checks.script import Script, Wrong
+from paged_kv.checks.show import show
+from paged_kv.messages import tr
+
+
+def storage(s: Script) -> None:
+    """Check k, v, dtype and bytes_per_block."""
+    s.do("pool = BlockPool(6, 2, 3, 5, block_size=4, dtype=np.float16)")
+    shape = (2, 6, 4, 3, 5)
+    for name in ("k", "v"):
+        array = s.ask(f"pool.{name}")
+        if not isinstance(array, np.ndarray):
+            cause = tr("pool.{name} must be one numpy array.", name=name)
+            raise Wrong("storage-not-array", cause, "numpy.ndarray", show(array))
+        s.expect(
+            f"pool.{name}.shape",
+            shape,
+            "storage-wrong-shape",
+            tr(
+                "The shape of pool.{name} is not (n_layers, num_blocks, block_size, "
+                "n_kv_heads, head_dim).",
+                name=name,
+            ),
+        )
+        s.expect(
+            f"pool.{name}.dtype",
+            np.dtype(np.float16),
+            "dtype-ignored",
+            tr(
+                "pool.{name} is not stored in the dtype that was asked for. A wider "
+                "type takes more memory than bytes_per_block() promises.",
+                name=name,
+            ),
+        )
+    if s.ask("np.shares_memory(pool.k, pool.v)"):
+        raise Wrong(
+            "k-and-v-share-memory",
+            tr(
+                "pool.k and pool.v are one and the same array: V overwrites K. Make "
+                "two arrays."
+            ),
+            "np.shares_memory(pool.k, pool.v) == False",
+            "True",
+        )
+    _bytes_per_block(s)
+
+
+def _bytes_per_block(s: Script) -> None:
+    right = 2 * 2 * 4 * 3 * 5 * 2
+    factors = {
+        right // 2: tr("It counts K only, and a block holds K and V: factor 2."),
+        right // 4: tr("The block size is missing: a block holds 4 tokens."),
+        right * 6: tr("It is the size of the whole pool, not of one block."),
+        right * 2: tr("It counts 4 bytes per element, and float16 has 2."),
+    }
+    got = s.ask("pool.bytes_per_block()")
+    cause = factors.get(int(got)) if isinstance(got, int | np.integer) else None
+    s.expect(
+        "pool.bytes_per_block()",
+        right,
+        "bytes-per-block-wrong",
+        cause
+        or tr(
+            "It is 2 · n_layers · block_size · n_kv_heads · head_dim · sizeof(dtype)."
+        ),
+    )
+
+
+STORAGE_CASES = (
+    Case(
+        lambda: tr("k and v have the shape and dtype asked for; bytes_per_block()"),
+        lessons.pool,
+        storage,
+    ),
+)
