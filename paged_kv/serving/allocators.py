@@ -43,6 +43,26 @@ class Usage(NamedTuple):
     other: int
 
 
+class Span(NamedTuple):
+    """Consecutive slots that one running request has been given.
+
+    Attributes
+    ----------
+    request, start, slots : int
+        Whose they are, the first of them, and how many.
+    tokens, reservation, internal : int
+        What they are used for, in this order from the first on; as in `Usage`. The rest
+        is what rounding up adds.
+    """
+
+    request: int
+    start: int
+    slots: int
+    tokens: int
+    reservation: int
+    internal: int
+
+
 @dataclass
 class _Held:
     """What one running request holds. Tokens now: ``iteration + offset``."""
@@ -191,6 +211,23 @@ class ReservingAllocator(Allocator):
             self._reserved - self._final,
             self.num_slots - self._reserved,
         )
+
+    def spans(self) -> list[Span]:
+        """Return the chunk of each running request, in order of admission."""
+        spans = []
+        for request, held in self._held.items():
+            tokens = self.iteration + held.offset
+            spans.append(
+                Span(
+                    request,
+                    held.start,
+                    self.buddy.chunk_size(held.reserved),
+                    tokens,
+                    held.final - tokens,
+                    held.reserved - held.final,
+                )
+            )
+        return spans
 
 
 class MaxReservation(ReservingAllocator):
@@ -367,6 +404,19 @@ class PagedAllocator(BlockCounter):
             if missing := self.blocks_for(length) - len(table):
                 table += self.books.allocate_many(missing)
         return sums
+
+    def spans(self) -> list[Span]:
+        """Return every block of the running requests, in order of admission."""
+        size = self.block_size
+        spans = []
+        for request, table in self.tables.items():
+            length = self.iteration + self._held[request].offset
+            for i, block in enumerate(table):
+                tokens = min(size, length - i * size)
+                spans.append(
+                    Span(request, block * size, size, tokens, 0, size - tokens)
+                )
+        return spans
 
     def held_blocks(self) -> list[int]:
         """Return the block ids that running requests hold, for `books.check`."""

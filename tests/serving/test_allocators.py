@@ -74,6 +74,17 @@ class Driver:
             assert usage.reservation == sum(r for _, r in self.running.values())
         if isinstance(self.allocator, PagedAllocator):
             self.allocator.check()
+        if hasattr(self.allocator, "spans"):
+            self.check_spans(self.allocator.spans(), usage)
+
+    def check_spans(self, spans, usage):
+        for name in ("tokens", "reservation", "internal"):
+            assert sum(getattr(span, name) for span in spans) == getattr(usage, name)
+        taken = [n for s in spans for n in range(s.start, s.start + s.slots)]
+        assert len(taken) == len(set(taken))
+        assert all(0 <= n < self.allocator.num_slots for n in taken)
+        for number, (length, _) in self.running.items():
+            assert sum(s.tokens for s in spans if s.request == number) == length
 
 
 @every
