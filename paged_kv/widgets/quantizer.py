@@ -11,7 +11,7 @@ import ipywidgets as widgets
 import numpy as np
 from numpy.typing import NDArray
 
-from paged_kv.messages import tr
+from paged_kv.messages import language, tr
 from paged_kv.quantization import (
     Codebook,
     Fp8E4M3,
@@ -24,7 +24,6 @@ from paged_kv.quantization import (
 from paged_kv.quantization.synthetic import synthetic_kv
 from paged_kv.widgets.page import Picture, page, title
 from paged_kv.widgets.stored import StoredWidget
-from paged_kv.widgets.words import number
 
 SHEET = "quantizer.css"
 TOKENS, CHANNELS = 8, 16
@@ -75,6 +74,16 @@ class Bench:
             error[:, 0],
             int(np.abs(block[:, 0]).mean(axis=0).argmax()),
         )
+
+    @property
+    def is_rotated(self) -> bool:
+        """Whether the codes are those of other channels than the block's."""
+        return isinstance(self.quantizer, Hadamard | RandomRotation)
+
+    @property
+    def outlier_of_codes(self) -> int | None:
+        """The outlier channel of the codes; after a rotation there is none."""
+        return None if self.is_rotated else self.outlier
 
     def others_error(self) -> float:
         """Return the rms error of all channels but the outlier."""
@@ -159,13 +168,14 @@ def draw_bench(bench: Bench) -> str:
 def body(bench: Bench) -> str:
     """Return the facts and the three tables."""
     largest = float(np.abs(bench.block).max())
-    # One colour scale for every quantiser and strength: errors can be compared.
+    top_code = float(np.abs(bench.codes).max())
+    # Errors have one colour scale for all quantisers, so that they can be compared.
     return (
         _facts(bench)
         + f'<p class="qn" aria-live="polite">{escape(_sentence(bench))}</p>'
-        + _table(tr("Block of K"), bench, bench.block, 1, largest)
-        + _table(tr("Codes"), bench, bench.codes, 0, float(np.abs(bench.codes).max()))
-        + _table(tr("Error"), bench, bench.error, 2, 1.0, is_error=True)
+        + _table(tr("Block of K"), bench.block, 1, largest, bench.outlier)
+        + _table(tr("Codes"), bench.codes, 0, top_code, bench.outlier_of_codes)
+        + _table(tr("Error"), bench.error, 2, 1.0, bench.outlier, is_error=True)
     )
 
 
@@ -186,7 +196,7 @@ def _title() -> str:
 
 
 def _strength(strength: float) -> str:
-    return tr("outlier ×{strength}", strength=number(strength, 0))
+    return tr("outlier ×{strength}", strength=_number(strength, 0))
 
 
 def _numbers(bench: Bench) -> list[tuple[str, str]]:
@@ -194,9 +204,9 @@ def _numbers(bench: Bench) -> list[tuple[str, str]]:
     bits = bench.quantizer.bits_per_element(REAL_SHAPE)
     shape = f"{tokens}×{heads}×{dim}"
     return [
-        (tr("bits per element, block {shape}", shape=shape), number(bits, 3)),
-        (tr("largest error"), number(float(np.abs(bench.error).max()), 3)),
-        (tr("rms error beside the outlier"), number(bench.others_error(), 3)),
+        (tr("bits per element, block {shape}", shape=shape), _number(bits, 3)),
+        (tr("largest error"), _number(float(np.abs(bench.error).max()), 3)),
+        (tr("rms error beside the outlier"), _number(bench.others_error(), 3)),
     ]
 
 
@@ -211,7 +221,7 @@ def _facts(bench: Bench) -> str:
 def _sentence(bench: Bench) -> str:
     zeros = np.delete(bench.codes, bench.outlier, axis=1)
     lost = int((zeros == 0).sum())
-    if isinstance(bench.quantizer, Hadamard | RandomRotation):
+    if bench.is_rotated:
         return tr(
             "The codes are those of the rotated block: the outlier is spread over all "
             "channels of its token."
@@ -244,14 +254,14 @@ def _sentence(bench: Bench) -> str:
 
 def _table(
     name: str,
-    bench: Bench,
     values: Array,
     digits: int,
     largest: float,
+    outlier: int | None,
     is_error: bool = False,
 ) -> str:
     columns = "".join(
-        f'<th scope="col"{" class=out" if c == bench.outlier else ""}>{c}</th>'
+        f'<th scope="col"{" class=out" if c == outlier else ""}>{c}</th>'
         for c in range(CHANNELS)
     )
     rows = []
@@ -270,6 +280,12 @@ def _table(
 def _cell(value: float, digits: int, largest: float, is_error: bool) -> str:
     kind = "e" if is_error else "p" if value >= 0 else "n"
     weight = min(1.0, abs(value) / largest) if largest else 0.0
-    shown = round(value, digits) + 0.0  # no "−0.0"
-    text = number(shown, digits).replace("-", "−")
+    text = _number(value, digits)
     return f'<td class="{kind}" style="--w:{weight:.2f}">{text}</td>'
+
+
+def _number(value: float, digits: int) -> str:
+    """Return a number with `digits` decimals, marked as in the language."""
+    text = f"{round(value, digits) + 0.0:.{digits}f}"  # + 0.0: no "−0.0"
+    text = text.replace("-", "−")
+    return text.replace(".", ",") if language() == "ru" else text
