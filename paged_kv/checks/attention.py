@@ -13,16 +13,19 @@ from paged_kv.sequence import Sequence
 def _hints() -> tuple[str, str, str]:
     return (
         tr(
-            "Begin with reference_attention: it is the definition, softmax over the "
+            "Begin with `reference_attention`: it is the definition, softmax over the "
             "tokens and a weighted sum of V. Then ask what has to be remembered so "
             "that the tokens may come in portions."
         ),
         tr(
             "For each query head three things are remembered between blocks: the "
-            "largest score so far (m), the sum of exp(score - m) (l), and the weighted "
-            "sum of V (acc). When m grows, l and acc are relative to the old m.\n\n"
-            "Block i of the sequence holds min(block_size, len(seq) - i * block_size) "
-            "tokens. Heads are grouped by q.reshape(n_kv_heads, group, head_dim)."
+            "largest score so far (m), the sum of `exp(score - m)` (l), and the "
+            "weighted sum of V (acc). When m grows, l and acc are relative to the old "
+            "m.\n"
+            "\n"
+            "Block i of the sequence holds `min(block_size, len(seq) - i * "
+            "block_size)` tokens. Heads are grouped by `q.reshape(n_kv_heads, group, "
+            "head_dim)`."
         ),
         tr(
             "The loop, with the middle left for you:\n\n"

@@ -25,7 +25,7 @@ def explain(error: BaseException, s: Script) -> Wrong | None:
             "no-first-block",
             tr(
                 "The first token found no block: the table is still empty. An empty "
-                "sequence needs a block too, and 0 % block_size is 0: test for "
+                "sequence needs a block too, and `0 % block_size` is 0: test for "
                 "remainder 0."
             ),
         )
@@ -36,17 +36,19 @@ def _hints() -> tuple[str, str, str]:
     return (
         tr(
             "Two questions decide everything. When does a sequence need a new block? "
-            "And who else may still hold a block that is released?\n\n"
-            "Write down len(seq) before each append, and beside it whether the last "
+            "And who else may still hold a block that is released?\n"
+            "\n"
+            "Write down `len(seq)` before each append, and beside it whether the last "
             "block still has room."
         ),
         tr(
             "The pool: a list of free ids is enough, with block 0 at the end that you "
             "pop from. allocate sets the count to 1; release takes one away and puts "
-            "the id back only when it reached 0.\n\n"
-            "The sequence: position t lives in block_table[t // block_size] at slot "
-            "t % block_size. Before the append, the position of the new token is "
-            "len(seq)."
+            "the id back only when it reached 0.\n"
+            "\n"
+            "The sequence: position t lives in `block_table[t // block_size]` at slot "
+            "`t % block_size`. Before the append, the position of the new token is "
+            "`len(seq)`."
         ),
         tr(
             "The order inside append, with the lines left for you:\n\n"

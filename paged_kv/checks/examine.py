@@ -49,7 +49,8 @@ def _expect_usable(asked: tuple[Asked, ...], objects: tuple[object, ...]) -> Non
             raise Wrong(
                 "not-a-class",
                 tr(
-                    "{name} must be the class itself, without brackets.", name=want.name
+                    "`{name}` must be the class itself, without brackets.",
+                    name=want.name,
                 ),
                 f"class {want.name}",
                 show(given),
@@ -58,7 +59,7 @@ def _expect_usable(asked: tuple[Asked, ...], objects: tuple[object, ...]) -> Non
             raise Wrong(
                 "not-a-function",
                 tr(
-                    "{name} must be the function itself, without brackets.",
+                    "`{name}` must be the function itself, without brackets.",
                     name=want.name,
                 ),
                 f"def {want.name}(…)",
@@ -69,7 +70,7 @@ def _expect_usable(asked: tuple[Asked, ...], objects: tuple[object, ...]) -> Non
                 raise Wrong(
                     "missing-method",
                     tr(
-                        "The class {name} has no method {method}.",
+                        "The class `{name}` has no method `{method}`.",
                         name=want.name,
                         method=method,
                     ),
@@ -126,7 +127,8 @@ class _Failure:
 
     def _stub_report(self, stub: str) -> Report:
         message = tr(
-            "{stub} is still a stub: write it, run its cell, then run this cell again.",
+            "`{stub}` is still a stub: write it, run its cell, then run this cell "
+            "again.",
             stub=stub.removeprefix("<locals>."),
         )
         return Report(
@@ -141,7 +143,7 @@ class _Failure:
     def _diagnosis(self) -> tuple[State, Wrong]:
         if changed := changed_numpy():
             cause = tr(
-                "{names} is not numpy's any more: a cell has assigned to it. Remove "
+                "`{names}` is not numpy's any more: a cell has assigned to it. Remove "
                 "that assignment and restart the kernel.",
                 names=", ".join(changed),
             )

@@ -29,13 +29,16 @@ def explain_exception(error: BaseException) -> Wrong:
             "endless-recursion",
             tr(
                 "A function calls itself without end. A property that reads its own "
-                "name does so too: self.used inside used."
+                "name does so too: `self.used` inside used."
             ),
         )
     if isinstance(error, SystemExit):
         return Wrong(
             "sys-exit",
-            tr("The code called exit(). Raise an exception or return a value instead."),
+            tr(
+                "The code called `exit()`. Raise an exception or return a value "
+                "instead."
+            ),
         )
     if isinstance(error, KeyboardInterrupt):
         return Wrong("interrupted", tr("The check was interrupted. Run it again."))
@@ -44,7 +47,7 @@ def explain_exception(error: BaseException) -> Wrong:
             return Wrong(
                 "missing-attribute",
                 tr(
-                    "{kind} has no attribute {name}: the interface of the exercise "
+                    "`{kind}` has no attribute `{name}`: the interface of the exercise "
                     "asks for it.",
                     kind=type(error.obj).__name__,
                     name=error.name,

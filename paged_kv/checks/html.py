@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
+from textwrap import dedent
 
 from paged_kv.checks.report import Note, Report, Section
 
@@ -25,11 +27,18 @@ STYLE = """
   border-left-style: dashed; }
 .pkv.pkv.pkv h4 { margin: 0 0 4px; font-size: 15px; font-weight: 600; }
 .pkv.pkv.pkv p { margin: 0 0 8px; font-size: 15px; }
-.pkv.pkv.pkv h5 { margin: 8px 0 2px; font-size: 12px; font-weight: 600; }
+.pkv.pkv.pkv .pkv-part { display: grid; grid-template-columns: 120px 1fr;
+  gap: 0 12px; align-items: baseline; margin: 0 0 6px; }
+.pkv.pkv.pkv h5 { margin: 0; font-size: 12px; font-weight: 600; }
 .pkv.pkv.pkv ul { margin: 0; padding-left: 20px; }
 .pkv.pkv.pkv pre { margin: 0; padding: 6px 10px; overflow-x: auto; border-radius: 4px;
   color: var(--pkv-ink); background: var(--jp-layout-color2, rgb(128 128 128 / 15%));
   font: 13px/1.45 var(--jp-code-font-family, monospace); }
+.pkv.pkv.pkv code { color: inherit; background: none; padding: 0;
+  font: 13px/1.45 var(--jp-code-font-family, monospace); }
+.pkv.pkv.pkv :is(p, li, .pkv-line) code { padding: 0 3px; white-space: nowrap;
+  border-radius: 3px;
+  background: var(--jp-layout-color2, rgb(128 128 128 / 15%)); }
 """
 
 
@@ -42,30 +51,36 @@ def render(report: Report) -> str:
         f'lang="{report.language}">\n<style>{STYLE}</style>\n'
         f'<h4><span aria-hidden="true">{SIGNS[report.state]} </span>'
         f"{escape(report.title)}</h4>\n"
-        f"<p>{escape(report.message)}</p>\n{body}</section>"
+        f"<p>{_prose(report.message)}</p>\n{body}</section>"
     )
-
-
-def _section(section: Section) -> str:
-    lines = [escape(line) for line in section.lines]
-    if section.is_code:
-        body = "<pre><code>" + "\n".join(lines) + "</code></pre>"
-    elif len(lines) == 1:
-        body = f"<div>{lines[0]}</div>"
-    else:
-        body = "<ul>" + "".join(f"<li>{line}</li>" for line in lines) + "</ul>"
-    return f"<h5>{escape(section.label)}</h5>\n{body}\n"
 
 
 def render_note(note: Note) -> str:
     """Return a hint or the progress as one HTML element."""
     body = "".join(
-        f"<pre><code>{escape(p)}</code></pre>\n"
-        if p[0] == " "
-        else f"<p>{escape(p)}</p>\n"
+        f"<pre><code>{escape(dedent(p))}</code></pre>\n"
+        if p.startswith(" ")
+        else f"<p>{_prose(p)}</p>\n"
         for p in note.paragraphs
     )
     return (
         f'<section class="pkv" lang="{note.language}">\n<style>{STYLE}</style>\n'
         f"<h4>{escape(note.title)}</h4>\n{body}</section>"
     )
+
+
+def _section(section: Section) -> str:
+    if section.is_code:
+        body = "<pre><code>" + escape("\n".join(section.lines)) + "</code></pre>"
+    elif len(section.lines) == 1:
+        body = f'<div class="pkv-line">{_prose(section.lines[0])}</div>'
+    else:
+        body = (
+            "<ul>" + "".join(f"<li>{_prose(x)}</li>" for x in section.lines) + "</ul>"
+        )
+    return f'<div class="pkv-part"><h5>{escape(section.label)}</h5>\n{body}</div>\n'
+
+
+def _prose(text: str) -> str:
+    """Return text in HTML, with `code` between backticks set as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))

@@ -89,6 +89,8 @@ class Report:
 
 
 def _section_text(section: Section) -> str:
+    if section.is_code and len(section.lines) == 1:
+        return f"{section.label}: {section.lines[0]}"
     if section.is_code:
         return "\n".join([f"{section.label}:", *(f"    {x}" for x in section.lines)])
     if len(section.lines) == 1:

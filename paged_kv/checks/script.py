@@ -73,9 +73,18 @@ class Script:
         self.tokens: dict[str, list[tuple[Array, Array]]] = {}
         self._handed_out: list[Array] = []
 
-    def do(self, line: str) -> Any:
-        """Run a line, remember it, and return the value of an expression."""
-        self.lines.append(line)
+    def restart(self) -> None:
+        """Forget what was run: the next lines stand on their own."""
+        self.lines.clear()
+        self.arrays.clear()
+        self.tokens.clear()
+
+    def do(self, line: str, note: str = "") -> Any:
+        """Run a line, remember it, and return the value of an expression.
+
+        `note` is a comment to be shown behind it.
+        """
+        self.lines.append(f"{line}  # {note}" if note else line)
         value = self.ask(line)
         self._expect_inputs_unchanged()
         return value
@@ -95,7 +104,7 @@ class Script:
             raise Wrong(
                 "method-in-place-of-value",
                 tr(
-                    "{line} is a method here, and it must be a value that is read "
+                    "`{line}` is a method here, and it must be a value that is read "
                     "without brackets: put @property above it.",
                     line=line,
                 ),
@@ -104,10 +113,10 @@ class Script:
             )
         return value
 
-    def attempt(self, line: str) -> tuple[Any, Exception | None]:
+    def attempt(self, line: str, note: str = "") -> tuple[Any, Exception | None]:
         """Run a line that may fail; return its value and its error."""
         try:
-            return self.do(line), None
+            return self.do(line, note), None
         except (NotImplementedError, Wrong):
             raise
         except Exception as error:
@@ -155,8 +164,8 @@ class Script:
                     "input-modified",
                     tr(
                         "Your code changes an array that was passed to it, and the "
-                        "caller still needs that array. Work on a copy: write "
-                        "x = x * 2 in place of x *= 2."
+                        "caller still needs that array. Work on a copy: write `x = x * "
+                        "2` in place of `x *= 2`."
                     ),
                     show(original),
                     show(given),

@@ -27,7 +27,7 @@ def _summary(s: Script) -> str:
     return tr(
         "Your forks share {shared} blocks and use {used} in place of {unshared}: "
         "{saved_blocks} blocks = {saved_mib} MiB saved. {used_after_base_free} are in "
-        "use after base.free(), {used_after_all_free} in the end.",
+        "use after `base.free()`, {used_after_all_free} in the end.",
         **{name: round(value) for name, value in numbers.items()},
     )
 
@@ -37,9 +37,10 @@ def _explain(error: BaseException, s: Script) -> Wrong | None:
         return Wrong(
             "retain-then-release",
             tr(
-                "A reference taken by pool.retain() is given back by "
-                "pool.release_many(); one taken by pool.allocate() or "
-                "pool.ref[block] += 1 is given back by pool.release(). Do not mix them."
+                "A reference taken by `pool.retain()` is given back by "
+                "`pool.release_many()`; one taken by `pool.allocate()` or "
+                "`pool.ref[block] += 1` is given back by `pool.release()`. Do not mix "
+                "them."
             ),
         )
     return None
@@ -54,10 +55,11 @@ def _hints() -> tuple[str, str, str]:
         ),
         tr(
             "fork: a new sequence with a copy of the table, the same length, and one "
-            "reference more for each block.\n\n"
-            "append: if the last block has room and pool.ref of it is above 1, take a "
-            "new block, copy the old one into it, put it in the table, release the old "
-            "one. At a block boundary nothing is copied."
+            "reference more for each block.\n"
+            "\n"
+            "append: if the last block has room and `pool.ref` of it is above 1, take "
+            "a new block, copy the old one into it, put it in the table, release the "
+            "old one. At a block boundary nothing is copied."
         ),
         tr(
             "Copy-on-write, with the lines left for you:\n\n"

@@ -103,7 +103,7 @@ MISTAKES = [
     mistake(
         "reference: q scaled in place",
         "input-modified",
-        "changes q",
+        "changes `q`",
         "    grouped = q.reshape(K",
         "    q *= scale\n    scale = 1.0\n    grouped = q.reshape(K",
     ),
@@ -148,7 +148,7 @@ MISTAKES = [
     mistake(
         "no mask in the last block",
         "tail-not-masked",
-        "beyond len(seq)",
+        "beyond `len(seq)`",
         VALID,
         "        valid = size\n",
     ),
@@ -322,7 +322,7 @@ MISTAKES = [
     mistake(
         "the maximum starts at 0",
         "maximum-starts-at-zero",
-        "Start at -inf",
+        "Start at `-inf`",
         "np.full(grouped.shape[:2], -np.inf, np.float32)",
         "np.zeros(grouped.shape[:2], np.float32)",
     ),

@@ -9,7 +9,7 @@ from paged_kv.messages import tr
 CAUSES: dict[str, Callable[[], str]] = {
     "table-ignored": lambda: tr(
         "It read the blocks 0, 1, 2 …: the block table was not used. Logical block i "
-        "is the physical block seq.block_table[i]."
+        "is the physical block `seq.block_table[i]`."
     ),
     "layer-ignored": lambda: tr("It read layer 0, whatever the argument layer says."),
     "k-and-v-swapped": lambda: tr(
@@ -18,8 +18,8 @@ CAUSES: dict[str, Callable[[], str]] = {
     "values-from-k": lambda: tr("It sums up K with the weights; sum up V."),
     "scores-from-v": lambda: tr("It computes the scores from V; they come from K."),
     "heads-tiled": lambda: tr(
-        "Query head h read KV head h % n_kv_heads. Groups are neighbours: head h reads "
-        "KV head h // (n_heads // n_kv_heads)."
+        "Query head h read KV head `h % n_kv_heads`. Groups are neighbours: head h "
+        "reads KV head `h // (n_heads // n_kv_heads)`."
     ),
     "one-kv-head": lambda: tr("All query heads read KV head 0."),
     "heads-out-of-order": lambda: tr(
@@ -30,15 +30,15 @@ CAUSES: dict[str, Callable[[], str]] = {
     "scale-twice": lambda: tr("The scores are multiplied by scale twice."),
     "scale-inverted": lambda: tr("The scores are divided by scale; multiply by it."),
     "scale-argument-ignored": lambda: tr(
-        "It uses 1 / sqrt(head_dim) in place of the argument scale."
+        "It uses `1 / sqrt(head_dim)` in place of the argument scale."
     ),
     "tail-not-masked": lambda: tr(
-        "All slots of the last block were read, also those beyond len(seq): somebody "
-        "else's old tokens. Only the first len(seq) - i * block_size slots count."
+        "All slots of the last block were read, also those beyond `len(seq)`: somebody "
+        "else's old tokens. Only the first `len(seq) - i * block_size` slots count."
     ),
     "mask-is-zero": lambda: tr(
-        "The scores of the empty slots were set to 0, and exp(0) is a weight like any "
-        "other. Leave those slots out, or set their scores to -inf."
+        "The scores of the empty slots were set to 0, and `exp(0)` is a weight like "
+        "any other. Leave those slots out, or set their scores to `-inf`."
     ),
     "one-slot-too-many": lambda: tr("It reads one slot beyond the last token."),
     "last-token-lost": lambda: tr("The last token of the last block was left out."),
@@ -46,7 +46,7 @@ CAUSES: dict[str, Callable[[], str]] = {
         "Only full blocks were read: the tokens of the last, partial block are missing."
     ),
     "last-block-lost": lambda: tr(
-        "The last block is missing. When it is full, len(seq) % block_size is 0, and "
+        "The last block is missing. When it is full, `len(seq) % block_size` is 0, and "
         "all of its slots count."
     ),
     "mask-in-every-block": lambda: tr(
@@ -62,11 +62,11 @@ CAUSES: dict[str, Callable[[], str]] = {
         "in every block."
     ),
     "block-size-hard-coded": lambda: tr(
-        "It counts with 16 tokens per block; read pool.block_size."
+        "It counts with 16 tokens per block; read `pool.block_size`."
     ),
     "no-rescale": lambda: tr(
         "When the running maximum grows, l and acc still refer to the old one. "
-        "Multiply both by exp(m - m_new) before adding the block."
+        "Multiply both by `exp(m - m_new)` before adding the block."
     ),
     "accumulator-not-rescaled": lambda: tr(
         "l is rescaled when the maximum grows, acc is not."
@@ -78,7 +78,7 @@ CAUSES: dict[str, Callable[[], str]] = {
         "l and acc are rescaled twice per block; once is right."
     ),
     "rescale-inverted": lambda: tr(
-        "The factor is exp(m_new - m); the right one is exp(m - m_new), at most 1."
+        "The factor is `exp(m_new - m)`; the right one is `exp(m - m_new)`, at most 1."
     ),
     "divided-in-every-block": lambda: tr(
         "acc is divided by l in every block. Divide once, after the last block."

@@ -37,11 +37,11 @@ def large_scores(s: Script) -> None:
             "maximum-starts-at-zero",
             tr(
                 "All scores are negative here. A running maximum that starts at 0 "
-                "stays there, and every exp is 0. Start at -inf."
+                "stays there, and every exp is 0. Start at `-inf`."
             ),
         ),
     ):
-        s.lines.clear()
+        s.restart()
         make_sequence(s, 5, n_kv_heads=3, length=10)
         s.do("K, V = np.abs(K) + 9, V")
         s.do('seq.free(); seq = Sequence(pool, "b"); slots = seq.extend(K, V)')
@@ -70,7 +70,7 @@ def nan_in_empty_slots(s: Script) -> None:
         raise Wrong(
             "nan-from-empty-slots",
             tr(
-                "The slots beyond len(seq) hold NaN here. They got the weight 0, but "
+                "The slots beyond `len(seq)` hold NaN here. They got the weight 0, but "
                 "0 · NaN is NaN: leave those slots out of K and V, do not only mask "
                 "their scores."
             ),
@@ -93,7 +93,7 @@ def narrow_storage(s: Script) -> None:
             "computed-in-float16",
             tr(
                 "The pool stores float16, and the computation was done in float16 too. "
-                "Make m, l and acc float32, whatever pool.dtype is."
+                "Make m, l and acc float32, whatever `pool.dtype` is."
             ),
             wrong.expected,
             wrong.got,
@@ -117,7 +117,7 @@ def float32_result(s: Script) -> None:
             tr(
                 "The result must be float32. A numpy number of type float64, such as "
                 "this scale, turns every float32 array it meets into float64: take "
-                "float(scale)."
+                "`float(scale)`."
             ),
         )
 
@@ -128,7 +128,7 @@ def refusals(s: Script) -> None:
     s.do(f"pool = BlockPool(4, 1, 3, {DIM})")
     s.do('seq = Sequence(pool, "empty")')
     random_arrays(s, "q", 6, DIM)
-    out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)  # no tokens")
+    out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)", tr("no tokens"))
     if error is None:
         raise Wrong(
             "empty-sequence-accepted",
@@ -142,7 +142,9 @@ def refusals(s: Script) -> None:
     s.do("_ = seq.extend(*rng.standard_normal((2, 1, 5, 3, 8)))")
     for shape in ((5, DIM), (6, DIM - 1)):
         random_arrays(s, "q", *shape)
-        out, error = s.attempt("paged_attention(pool, seq, 0, q, 0.2)  # q too small")
+        out, error = s.attempt(
+            "paged_attention(pool, seq, 0, q, 0.2)", tr("q too small")
+        )
         if error is None:
             raise Wrong(
                 "wrong-q-accepted",

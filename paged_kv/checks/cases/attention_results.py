@@ -32,7 +32,7 @@ def contiguous(s: Script) -> None:
     """Check reference_attention for some lengths and numbers of heads."""
     for seed, (n_heads, n_kv_heads) in enumerate(HEADS):
         for length in (7, 1):
-            s.lines.clear()
+            s.restart()
             s.do(f"rng = np.random.default_rng({seed})")
             random_arrays(s, "K, V", 2, length, n_kv_heads, DIM)
             random_arrays(s, "q", n_heads, DIM)
@@ -53,7 +53,7 @@ def paged(s: Script) -> None:
     """Check paged_attention around the block boundaries, layers and heads mixed."""
     for seed, (n_heads, n_kv_heads) in enumerate(HEADS):
         for length in (18, 10, 1, 3, 4, 5, 8):
-            s.lines.clear()
+            s.restart()
             make_sequence(s, seed, n_kv_heads, length)
             random_arrays(s, "q", n_heads, DIM)
             for layer in (1, 0, 2):
@@ -82,7 +82,7 @@ def make_sequence(
         f"pool = BlockPool(9, 3, {n_kv_heads}, {DIM}, block_size={block_size}, "
         f"dtype=np.{dtype})"
     )
-    s.do(f"pool.k[:], pool.v[:] = {junk}  # what others left there")
+    s.do(f"pool.k[:], pool.v[:] = {junk}", tr("what others left there"))
     s.do("blocks = rng.permutation([pool.allocate() for _ in range(9)])")
     s.do("for block in blocks: pool.release(block)")
     s.do('seq = Sequence(pool, "a")')
@@ -151,8 +151,8 @@ def _expect_unchanged(s: Script, name: str, before: Array) -> None:
         raise Wrong(
             "input-modified",
             tr(
-                "Your code changes {name}, which belongs to the caller. Work on a "
-                "copy: x = x * 2 in place of x *= 2.",
+                "Your code changes `{name}`, which belongs to the caller. Work on a "
+                "copy: `x = x * 2` in place of `x *= 2`.",
                 name=name,
             ),
             show(before),
@@ -195,7 +195,7 @@ def result_of(s: Script, p: Problem) -> Array:
     if array.shape != p.q.shape:
         raise Wrong(
             "wrong-shape",
-            tr("The result must have the shape of q, (n_heads, head_dim)."),
+            tr("The result must have the shape of q, `(n_heads, head_dim)`."),
             f"out.shape == {p.q.shape}",
             str(array.shape),
         )
@@ -207,12 +207,12 @@ def result_of(s: Script, p: Problem) -> Array:
 
 RESULT_CASES = (
     Case(
-        lambda: tr("reference_attention is the textbook's, for any grouping"),
+        lambda: tr("`reference_attention` is the textbook's, for any grouping"),
         lessons.attention,
         contiguous,
     ),
     Case(
-        lambda: tr("paged_attention at block boundaries, in all layers and heads"),
+        lambda: tr("`paged_attention` at block boundaries, in all layers and heads"),
         lessons.online_softmax,
         paged,
     ),

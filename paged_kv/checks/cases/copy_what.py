@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from paged_kv.checks import lessons
 from paged_kv.checks.cases.forking import PARTIAL, new_fork
-from paged_kv.checks.cases.tokens import append, block_table, expect_contents, same
+from paged_kv.checks.cases.tokens import (
+    Array,
+    append,
+    block_table,
+    expect_contents,
+    same,
+)
 from paged_kv.checks.exercise import Case
 from paged_kv.checks.script import Script, Wrong
 from paged_kv.checks.show import show
@@ -24,7 +30,7 @@ def copy_on_write(s: Script) -> None:
             "copy-added-to-table",
             tr(
                 "The copy was added to the table. It takes the place of the shared "
-                "block: block_table[-1] = new."
+                "block: `block_table[-1] = new`."
             ),
             "len(child.block_table) == 2",
             str(child),
@@ -45,7 +51,7 @@ def copy_on_write(s: Script) -> None:
             "copy-not-in-table",
             tr(
                 "A block was taken for the copy, but it was not put into the table: "
-                "block_table[-1] = new. The token went into the shared block."
+                "`block_table[-1] = new`. The token went into the shared block."
             ),
             f"child.block_table[-1] != {old}",
             str(new),
@@ -56,7 +62,7 @@ def copy_on_write(s: Script) -> None:
             "no-copy-on-write",
             tr(
                 "The child wrote into a block that the parent reads too. Before a "
-                "write, a block with pool.ref above 1 must be copied."
+                "write, a block with `pool.ref` above 1 must be copied."
             ),
             f"child.block_table[-1] != {old}",
             str(new),
@@ -93,7 +99,7 @@ def _expect_counts_after_copy(s: Script, old: int, new: int) -> None:
         )
     elif new_count > 1:
         code = "copy-counted-twice"
-        cause = tr("allocate() has already counted the new block; it has one holder.")
+        cause = tr("`allocate()` has already counted the new block; it has one holder.")
     else:
         code = "copy-counts-wrong"
         cause = tr("After the copy, the old and the new block have one holder each.")
@@ -109,22 +115,22 @@ def _expect_counts_after_copy(s: Script, old: int, new: int) -> None:
 def _expect_copy(s: Script, old: int, new: int) -> None:
     """Raise Wrong when the old tokens or the new one are not in the new block."""
     K, V = s.ask("pool.k"), s.ask("pool.v")
-    k, _ = s.tokens["child"][-1]
-    k_old, v_old = s.tokens["child"][-2]
-    slot = (len(s.tokens["child"]) - 1) % 4
+    *_, newest = s.tokens["child"]
+    copied = s.tokens["base"][4:]  # the tokens of the second block
+    slot = len(copied)
     where = tr("block {block}", block=new)
-    if same(K[:, old, slot], k) and not same(K[:, new, slot], k):
+    if same(K[:, old, slot], newest[0]) and not same(K[:, new, slot], newest[0]):
         raise Wrong(
             "written-to-old-block",
             tr(
                 "The block was copied, but the token was written to the old one. Take "
-                "block_table[-1] again after the copy."
+                "`block_table[-1]` again after the copy."
             ),
             tr("the new token in block {block}", block=new),
             tr("it is in block {block}", block=old),
             tr("block {block}, slot {slot}", block=old, slot=slot),
         )
-    if not same(K[:, old, slot - 1], s.tokens["base"][-1][0]):
+    if not _holds(K[:, old], copied, 0):
         raise Wrong(
             "copied-backwards",
             tr(
@@ -135,19 +141,18 @@ def _expect_copy(s: Script, old: int, new: int) -> None:
             tr("other numbers"),
             tr("block {block}", block=old),
         )
-    k_ok, v_ok = same(K[:, new, slot - 1], k_old), same(V[:, new, slot - 1], v_old)
-    if k_ok and v_ok and not same(K[:, new, 0], s.tokens["child"][4][0]):
-        k_ok = v_ok = False
-    if k_ok and v_ok:
+    has_k, has_v = _holds(K[:, new], copied, 0), _holds(V[:, new], copied, 1)
+    if has_k and has_v:
         return
-    first = (same(K[0, new, slot - 1], k_old[0]), same(V[0, new, slot - 1], v_old[0]))
-    if k_ok or v_ok:
-        code = "copies-k-only" if k_ok else "copies-v-only"
+    if has_k or has_v:
+        code = "copies-k-only" if has_k else "copies-v-only"
         cause = tr("Only one of K and V was copied; a block holds both.")
-    elif first == (True, True) and not same(K[1, new, slot - 1], k_old[1]):
+    elif _holds(K[:1, new], copied, 0):
         code = "copies-layer-0-only"
-        cause = tr("Only layer 0 was copied; a block holds all layers: pool.k[:, new].")
-    elif same(K[:, new, 0], s.tokens["child"][4][0]):
+        cause = tr(
+            "Only layer 0 was copied; a block holds all layers: `pool.k[:, new]`."
+        )
+    elif _holds(K[:, new], copied[:1], 0):
         code = "copies-too-few-slots"
         cause = tr("Not all tokens of the old block were copied.")
     else:
@@ -165,6 +170,14 @@ def _expect_copy(s: Script, old: int, new: int) -> None:
     )
 
 
+def _holds(block: Array, tokens: list[tuple[Array, Array]], which: int) -> bool:
+    """Whether the slots of a block begin with K (0) or V (1) of `tokens`."""
+    return all(
+        same(block[:, slot], token[which][: len(block)])
+        for slot, token in enumerate(tokens)
+    )
+
+
 def _last_holder(s: Script, old: int) -> None:
     """Check that the parent, alone with the old block again, writes in place."""
     append(s, "base")
@@ -174,7 +187,7 @@ def _last_holder(s: Script, old: int) -> None:
         "last-holder-copies",
         tr(
             "After the child's copy base is the only holder of its last block again, "
-            "and it copied nevertheless. Ask pool.ref at the moment of the write."
+            "and it copied nevertheless. Ask `pool.ref` at the moment of the write."
         ),
         tr("block {block}", block=old),
     )
@@ -186,7 +199,7 @@ def failed_copy(s: Script) -> None:
     new_fork(s, PARTIAL)
     s.do("rest = [pool.allocate() for _ in range(pool.free)]")
     table = block_table(s, "child")
-    _, error = s.attempt("child.append(kv(), kv())  # no block is free for the copy")
+    _, error = s.attempt("child.append(kv(), kv())", tr("no block is free"))
     counts = [int(s.ask(f"pool.ref[{block}]")) for block in table]
     if error is None:
         raise Wrong(

@@ -29,7 +29,8 @@ def in_place(s: Script) -> None:
             "always-copies",
             tr(
                 "Nobody shares the last block, and append replaced it by a copy all "
-                "the same. A copy is needed only when pool.ref of the block is above 1."
+                "the same. A copy is needed only when `pool.ref` of the block is above "
+                "1."
             ),
             f"base.block_table == {before}",
             str(after),
@@ -57,8 +58,8 @@ def tables_stay_apart(s: Script) -> None:
             "copies-full-block",
             tr(
                 "The last block was full, so the new token needs a fresh block and no "
-                "copy. Copy only when the last block has room: len(seq) % block_size "
-                "!= 0."
+                "copy. Copy only when the last block has room: `len(seq) % block_size "
+                "!= 0`."
             ),
             f"child.block_table[:2] == {before}, pool.used == 5",
             f"{after[:2]}, {show(s.ask('pool.used'))}",
@@ -76,7 +77,7 @@ def parent_writes_first(s: Script) -> None:
             "parent-does-not-copy",
             tr(
                 "The parent wrote into a block that its child reads too. Whoever "
-                "writes first copies, parent or child: only pool.ref decides."
+                "writes first copies, parent or child: only `pool.ref` decides."
             ),
             f"base.block_table[-1] != {shared[-1]}",
             str(shared[-1]),

@@ -33,7 +33,7 @@ _clock = time.thread_time if _FINE else time.perf_counter
 def constant_time(s: Script) -> None:
     """Check that allocate does not look through the whole pool."""
     for sizes, fill in ((EMPTY, False), (NEARLY_FULL, True)):
-        s.lines.clear()
+        s.restart()
         for name, size in zip(("small", "large"), sizes, strict=True):
             s.do(f"{name} = BlockPool({size}, 1, 1, 1, block_size=1)")
             if fill:
@@ -64,10 +64,10 @@ def _scans(s: Script, size: int) -> Wrong:
     return Wrong(
         "allocation-scans-pool",
         tr(
-            "allocate() takes longer in a larger pool: it looks through all blocks. "
-            "Keep the free ids in a list and take one from its end: pop(), not "
-            "pop(0), min() or a search in ref. The same holds for what allocate() "
-            "uses, such as used."
+            "`allocate()` takes longer in a larger pool: it looks through all blocks. "
+            "Keep the free ids in a list and take one from its end: `pop()`, not "
+            "`pop(0)`, `min()` or a search in ref. The same holds for what "
+            "`allocate()` uses, such as used."
         ),
         tr("about the same time in a pool of {n} blocks", n=size),
         tr("more than {n} times as long", n=TOO_SLOW),
@@ -75,7 +75,7 @@ def _scans(s: Script, size: int) -> Wrong:
 
 
 COST_CASE = Case(
-    lambda: tr("allocate() takes the same time in a pool of any size"),
+    lambda: tr("`allocate()` takes the same time in a pool of any size"),
     lessons.pool,
     constant_time,
 )

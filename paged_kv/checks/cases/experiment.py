@@ -91,21 +91,21 @@ def _numbers(given: Any) -> dict[str, Any]:
     if given is None:
         raise Wrong(
             "returns-none",
-            tr("prefix_sharing returned nothing: add return."),
+            tr("`prefix_sharing` returned nothing: add return."),
             "dict",
             "None",
         )
     if not isinstance(given, dict):
         raise Wrong(
             "not-a-dict",
-            tr("prefix_sharing must return a dict."),
+            tr("`prefix_sharing` must return a dict."),
             "dict",
             type(given).__name__,
         )
     if missing := [name for name in names if name not in given]:
         raise Wrong(
             "missing-numbers",
-            tr("The dict lacks {missing}.", missing=", ".join(missing)),
+            tr("The dict lacks `{missing}`.", missing=", ".join(missing)),
             ", ".join(names),
             ", ".join(map(str, given)),
         )
@@ -122,13 +122,13 @@ def _near(given: Any, value: float) -> bool:
 def _number_mistake(name: str, given: Any, right: Numbers) -> tuple[str, str]:
     mib = right["saved_mib"]
     if name == "saved_mib" and _near(given, mib * MiB / 1e6):
-        return "mb-for-mib", tr("These are MB (10**6 bytes); MiB are 2**20 bytes.")
+        return "mb-for-mib", tr("These are MB (`10**6` bytes); MiB are `2**20` bytes.")
     if name == "unshared" and _near(given, right["unshared"] + 32):
         return "unshared-counts-base", tr(
             "Without sharing there are ten requests and no base: count only the ten."
         )
     if name == "unshared" and _near(given, FORKS * 32):
-        return "unshared-wrong", tr("Each request has ceil(503 / 16) blocks.")
+        return "unshared-wrong", tr("Each request has `ceil(503 / 16)` blocks.")
     if name == "shared" and _near(given, right["shared"] + 1):
         return "shared-counts-tail", tr(
             "The last block of the prompt is not shared any more once the forks wrote."
@@ -140,7 +140,7 @@ def _number_mistake(name: str, given: Any, right: Numbers) -> tuple[str, str]:
     if name == "used_after_all_free":
         return "forks-not-freed", tr("After all frees no block may be in use.")
     return f"wrong-{name.replace('_', '-')}", tr(
-        "{name} is not what the experiment gives: prompt of {prompt} tokens, {forks} "
+        "`{name}` is not what the experiment gives: prompt of {prompt} tokens, {forks} "
         "forks, {new} tokens each.",
         name=name,
         prompt=PROMPT,
@@ -178,12 +178,12 @@ def honest_experiment(s: Script) -> None:
 
 EXPERIMENT_CASES = (
     Case(
-        lambda: tr("the seven numbers of prefix_sharing"),
+        lambda: tr("the seven numbers of `prefix_sharing`"),
         lessons.sharing,
         experiment,
     ),
     Case(
-        lambda: tr("prefix_sharing counts with the class that is passed in"),
+        lambda: tr("`prefix_sharing` counts with the class that is passed in"),
         lessons.sharing,
         honest_experiment,
     ),

@@ -107,8 +107,7 @@ def _expect_counted(s: Script, table: list[int]) -> None:
 def freeing_forks(s: Script) -> None:
     """Check frees in both orders: data stay until the last holder goes."""
     for first, last in (("base", "child"), ("child", "base")):
-        s.lines.clear()
-        s.tokens.clear()
+        s.restart()
         new_fork(s, PARTIAL)
         s.do(f"{first}.free()")
         del s.tokens[first]

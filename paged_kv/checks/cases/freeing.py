@@ -27,12 +27,12 @@ def freeing(s: Script) -> None:
     _expect_returned_to_pool(s, blocks)
     _expect_empty_after_free(s)
     expect_contents(s, "b")
-    s.attempt("a.free()  # once more: may raise, must do no harm")
+    s.attempt("a.free()", tr("once more: may raise, must do no harm"))
     s.expect(
         "pool.used",
         4,
         "free-twice-releases-again",
-        tr("The second free() released blocks that the sequence no longer has."),
+        tr("The second `free()` released blocks that the sequence no longer has."),
     )
     _expect_reusable(s, blocks)
 
@@ -45,25 +45,25 @@ def _expect_returned_to_pool(s: Script, blocks: list[int]) -> None:
     if len(kept) == len(blocks) or (used == 4 + len(blocks) and kept):
         code = "blocks-not-returned"
         cause = tr(
-            "free() did not give the blocks back: nobody can use them any more. "
+            "`free()` did not give the blocks back: nobody can use them any more. "
             "Release every block of the table."
         )
     elif kept == blocks[-1:]:
         code = "last-block-not-returned"
-        cause = tr("free() gave back all blocks but the last, partly filled one.")
+        cause = tr("`free()` gave back all blocks but the last, partly filled one.")
     elif kept == blocks[:1]:
         code = "first-block-not-returned"
-        cause = tr("free() gave back all blocks but the first.")
+        cause = tr("`free()` gave back all blocks but the first.")
     elif kept == blocks[1::2]:
         code = "every-other-block-returned"
         cause = tr(
-            "free() gave back every other block. A list that is changed while a loop "
+            "`free()` gave back every other block. A list that is changed while a loop "
             "runs over it skips elements: loop first, clear afterwards."
         )
     else:
         code = "blocks-partly-returned"
         cause = tr(
-            "free() gave back a part of the blocks, or only a part of the books."
+            "`free()` gave back a part of the blocks, or only a part of the books."
         )
     raise Wrong(
         code,
@@ -83,7 +83,7 @@ def _expect_empty_after_free(s: Script) -> None:
         raise Wrong(
             "stale-table",
             tr(
-                "After free() the table still lists blocks that belong to somebody "
+                "After `free()` the table still lists blocks that belong to somebody "
                 "else now. The next append would write into them: empty the table."
             ),
             "a.block_table == []",
@@ -94,8 +94,9 @@ def _expect_empty_after_free(s: Script) -> None:
         raise Wrong(
             "stale-length",
             tr(
-                "After free() the table is empty, but the sequence still has a length: "
-                "ceil(length / block_size) entries no longer hold. Set it to 0."
+                "After `free()` the table is empty, but the sequence still has a "
+                "length: `ceil(length / block_size)` entries no longer hold. Set it to "
+                "0."
             ),
             "len(a) == 0",
             show(length),
@@ -122,16 +123,16 @@ def freeing_a_shared_block(s: Script) -> None:
     s.do('a = Sequence(pool, "a")')
     append(s, "a", 5)
     first = block_table(s, "a")[0]
-    s.do(f"pool.ref[{first}] += 1  # a second holder, as after a fork")
+    s.do(f"pool.ref[{first}] += 1", tr("a second holder, as after a fork"))
     s.do("a.free()")
     where = tr("block {block}", block=first)
     if s.ask(f"pool.ref[{first}]") == 0 or s.ask("pool.used") == 2:
         raise Wrong(
             "free-ignores-count",
             tr(
-                "free() returned a block to the pool that has another holder. free "
+                "`free()` returned a block to the pool that has another holder. free "
                 "takes one reference away; the block returns at 0: leave it to "
-                "pool.release()."
+                "`pool.release()`."
             ),
             f"pool.ref[{first}] == 1, pool.used == 3",
             f"pool.ref[{first}] == {show(s.ask(f'pool.ref[{first}]'))}, "
@@ -142,19 +143,19 @@ def freeing_a_shared_block(s: Script) -> None:
         f"pool.ref[{first}]",
         1,
         "free-does-not-decrement",
-        tr("free() must take one reference away from every block of the table."),
+        tr("`free()` must take one reference away from every block of the table."),
         where,
     )
 
 
 FREEING_CASES = (
     Case(
-        lambda: tr("free() gives back all blocks and leaves an empty table"),
+        lambda: tr("`free()` gives back all blocks and leaves an empty table"),
         lessons.pool,
         freeing,
     ),
     Case(
-        lambda: tr("free() leaves a block that somebody else holds"),
+        lambda: tr("`free()` leaves a block that somebody else holds"),
         lessons.pool,
         freeing_a_shared_block,
     ),

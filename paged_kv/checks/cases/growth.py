@@ -24,7 +24,7 @@ def fresh_sequence(s: Script) -> None:
             f"{name}.length",
             0,
             "length-differs",
-            tr("length and len(seq) must be the same number."),
+            tr("length and `len(seq)` must be the same number."),
         )
         append(s, name)
 
@@ -36,15 +36,15 @@ def _not_empty(name: str, table: list[int], length: int) -> Wrong:
         code = "sequence-not-empty"
         cause = tr(
             "A new sequence has no blocks yet: the first append takes one. If the "
-            "block is left from another sequence, block_table was created in the body "
-            "of the class: create it in __init__."
+            "block is left from another sequence, `block_table` was created in the "
+            "body of the class: create it in `__init__`."
         )
     else:
         code = "sequence-state-shared"
         cause = tr(
             "A second sequence starts with what the first one has. A list created in "
             "the body of the class, or as a default argument, is one object for all "
-            "sequences: create it in __init__."
+            "sequences: create it in `__init__`."
         )
     return Wrong(
         code,
@@ -57,6 +57,7 @@ def _not_empty(name: str, table: list[int], length: int) -> Wrong:
 def growth(s: Script) -> None:
     """Check at which lengths a sequence takes a block."""
     for size, n_tokens in ((4, 17), (16, 33), (1, 3)):
+        s.restart()
         new_pool(s, num_blocks=40, block_size=size)
         s.do('a = Sequence(pool, "a")')
         grew: list[int] = []  # lengths at which the next append took a block
@@ -75,7 +76,7 @@ def growth(s: Script) -> None:
                     "",
                     "",
                     f"len(a.block_table) == {needed}",
-                    f"{n_blocks}: {show(s.ask('a.block_table'))}",
+                    f"{n_blocks}, a.block_table == {show(s.ask('a.block_table'))}",
                 )
         if wrong is not None:
             wrong.code, wrong.cause = _growth_mistake(grew, size, n_tokens)
@@ -88,7 +89,7 @@ def _expect_length(s: Script, length: int) -> None:
             line,
             length,
             "length-differs",
-            tr("{line} is not the number of tokens appended so far.", line=line),
+            tr("`{line}` is not the number of tokens appended so far.", line=line),
         )
 
 
@@ -98,12 +99,12 @@ def _growth_mistake(grew: list[int], size: int, n: int) -> tuple[str, str]:
     if size > 1 and len(grew) >= n - 1:
         return "block-per-token", tr(
             "A block was taken for every token. A block holds {size} tokens: take a "
-            "new one only when the last one is full, len(seq) % block_size == 0.",
+            "new one only when the last one is full, `len(seq) % block_size == 0`.",
             size=size,
         )
     if size > 1 and later == list(range(1, n, size)):
         return "block-at-remainder-one", tr(
-            "A new block was taken at len(seq) % {size} == 1, one token too late. "
+            "A new block was taken at `len(seq) % {size} == 1`, one token too late. "
             "Before the append, a block is needed at remainder 0: the last one is "
             "full, or there is none.",
             size=size,
@@ -115,8 +116,8 @@ def _growth_mistake(grew: list[int], size: int, n: int) -> tuple[str, str]:
         )
     if size != 16 and later == list(range(16, n, 16)):
         return "block-size-hard-coded", tr(
-            "The pool has block_size={size}, and a block was taken every 16 tokens: "
-            "read pool.block_size.",
+            "The pool has `block_size={size}`, and a block was taken every 16 tokens: "
+            "read `pool.block_size`.",
             size=size,
         )
     if not later:
@@ -126,7 +127,7 @@ def _growth_mistake(grew: list[int], size: int, n: int) -> tuple[str, str]:
             size=size,
         )
     return "table-wrong-length", tr(
-        "A sequence of L tokens has ceil(L / block_size) blocks. Here blocks were "
+        "A sequence of L tokens has `ceil(L / block_size)` blocks. Here blocks were "
         "taken at the lengths {grew}.",
         grew=grew,
     )
@@ -158,8 +159,8 @@ def _expect_own_blocks(s: Script) -> None:
         raise Wrong(
             "table-holds-logical-blocks",
             tr(
-                "block_table[i] is i, the logical number. It must be the physical "
-                "block that pool.allocate() returned."
+                "`block_table[i]` is i, the logical number. It must be the physical "
+                "block that `pool.allocate()` returned."
             ),
             expected,
             got,
@@ -183,7 +184,7 @@ def _expect_returned(s: Script, name: str, returned: object) -> None:
         code = "append-returns-logical-block"
         cause = tr(
             "append returned the logical number of the block, its place in the table. "
-            "It must return the physical block, block_table[-1]."
+            "It must return the physical block, `block_table[-1]`."
         )
     else:
         code = "append-returns-wrong-value"

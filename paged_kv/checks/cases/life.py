@@ -22,8 +22,7 @@ SEEDS, STEPS = range(5), 24
 def live(s: Script, with_forks: bool) -> None:
     """Append, fork and free at random; the books and the contents must hold."""
     for seed in SEEDS:
-        s.lines.clear()
-        s.tokens.clear()
+        s.restart()
         new_pool(s, num_blocks=14)
         dice = np.random.default_rng(seed)
         for step in range(STEPS):

@@ -53,8 +53,8 @@ def _not_empty(s: Script, ref: list[int]) -> Wrong:
         code = "pool-state-shared"
         cause = tr(
             "A second pool starts with the counts of the first. A list or array "
-            "created in the body of the class, or as a default argument, is one "
-            "object for all pools: create it in __init__."
+            "created in the body of the class, or as a default argument, is one object "
+            "for all pools: create it in `__init__`."
         )
     else:
         code = "pool-not-empty"
@@ -71,7 +71,7 @@ def allocation(s: Script) -> None:
         if block is None:
             raise Wrong(
                 "allocate-returns-none",
-                tr("allocate() must return the id of the block."),
+                tr("`allocate()` must return the id of the block."),
                 tr("a number from 0 to {last}", last=N_BLOCKS - 1),
                 "None",
             )
@@ -90,7 +90,7 @@ def allocation(s: Script) -> None:
             raise Wrong(
                 "block-handed-out-twice",
                 tr(
-                    "allocate() handed out a block that is already in use: two "
+                    "`allocate()` handed out a block that is already in use: two "
                     "sequences would write into it. Take it off the free list."
                 ),
                 tr("a block other than {seen}", seen=seen),
@@ -132,15 +132,15 @@ def exhaustion(s: Script) -> None:
             raise Wrong(
                 "exhaustion-returns-none",
                 tr(
-                    "The pool is empty, and allocate() returned None. The caller would "
-                    "write to pool.k[:, None]: raise an exception."
+                    "The pool is empty, and `allocate()` returned None. The caller "
+                    "would write to `pool.k[:, None]`: raise an exception."
                 ),
                 expected,
                 "None",
             )
         raise Wrong(
             "exhaustion-hands-out-live-block",
-            tr("The pool is empty, and allocate() handed out a block all the same."),
+            tr("The pool is empty, and `allocate()` handed out a block all the same."),
             expected,
             show(block),
         )
@@ -148,7 +148,7 @@ def exhaustion(s: Script) -> None:
         raise Wrong(
             "exhaustion-wrong-exception",
             tr(
-                "The pool is empty, and allocate() failed by accident. Whoever calls "
+                "The pool is empty, and `allocate()` failed by accident. Whoever calls "
                 "it waits for OutOfBlocks: look whether a block is free, and raise it."
             ),
             "OutOfBlocks",
@@ -158,7 +158,7 @@ def exhaustion(s: Script) -> None:
         raise Wrong(
             "failed-allocate-changes-pool",
             tr(
-                "allocate() failed, but the counts changed. Look whether a block is "
+                "`allocate()` failed, but the counts changed. Look whether a block is "
                 "free before anything is counted."
             ),
             f"pool.used == {N_BLOCKS}, pool.free == 0",
@@ -174,12 +174,12 @@ ALLOCATE_CASES = (
         fresh_pool,
     ),
     Case(
-        lambda: tr("allocate() gives each block once"),
+        lambda: tr("`allocate()` gives each block once"),
         lessons.pool,
         allocation,
     ),
     Case(
-        lambda: tr("ref, used, free and peak follow each allocate()"),
+        lambda: tr("ref, used, free and peak follow each `allocate()`"),
         lessons.pool,
         allocation_counts,
     ),

@@ -21,7 +21,7 @@ def release(s: Script) -> None:
         "pool.ref[a]",
         0,
         "release-does-not-decrement",
-        tr("release() must take one reference away: the count goes from 1 to 0."),
+        tr("`release()` must take one reference away: the count goes from 1 to 0."),
         where,
     )
     s.expect(
@@ -48,7 +48,7 @@ def _everything_can_be_allocated(s: Script, held: list[int]) -> None:
             raise Wrong(
                 "released-block-lost",
                 tr(
-                    "Blocks are free, but allocate() refused. A released block must "
+                    "Blocks are free, but `allocate()` refused. A released block must "
                     "return to the free list, once."
                 ),
                 tr("blocks {blocks}", blocks=free),
@@ -58,7 +58,7 @@ def _everything_can_be_allocated(s: Script, held: list[int]) -> None:
     if sorted(got) != free:
         raise Wrong(
             "block-handed-out-twice",
-            tr("allocate() handed out a block that is already in use."),
+            tr("`allocate()` handed out a block that is already in use."),
             tr("the blocks {blocks} in any order", blocks=free),
             show(got),
         )
@@ -68,15 +68,15 @@ def shared_block(s: Script) -> None:
     """Check that a block with two references survives the first release."""
     make_pool(s)
     s.do("a = pool.allocate()")
-    s.do("pool.ref[a] += 1  # a second holder, as after a fork")
+    s.do("pool.ref[a] += 1", tr("a second holder, as after a fork"))
     where = tr("block {block}", block=s.ask("a"))
     s.expect(
         "pool.ref[a]",
         2,
         "ref-not-writable",
         tr(
-            "pool.ref is a copy: a change of pool.ref[a] is lost. A fork counts its "
-            "references there, so give out the array itself."
+            "`pool.ref` is a copy: a change of `pool.ref[a]` is lost. A fork counts "
+            "its references there, so give out the array itself."
         ),
         where,
     )
@@ -98,7 +98,7 @@ def shared_block(s: Script) -> None:
         "pool.ref[a]",
         1,
         "release-does-not-decrement",
-        tr("release() must take one reference away."),
+        tr("`release()` must take one reference away."),
         where,
     )
     s.do("pool.release(a)")
@@ -116,7 +116,7 @@ def double_release(s: Script) -> None:
     make_pool(s)
     s.do("a = pool.allocate()")
     s.do("pool.release(a)")
-    _, error = s.attempt("pool.release(a)  # once too often")
+    _, error = s.attempt("pool.release(a)", tr("once too often"))
     where = tr("block {block}", block=s.ask("a"))
     s.expect(
         "pool.ref[a]",

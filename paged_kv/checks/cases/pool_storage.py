@@ -18,15 +18,15 @@ def storage(s: Script) -> None:
     for name in ("k", "v"):
         array = s.ask(f"pool.{name}")
         if not isinstance(array, np.ndarray):
-            cause = tr("pool.{name} must be one numpy array.", name=name)
+            cause = tr("`pool.{name}` must be one numpy array.", name=name)
             raise Wrong("storage-not-array", cause, "numpy.ndarray", show(array))
         s.expect(
             f"pool.{name}.shape",
             shape,
             "storage-wrong-shape",
             tr(
-                "The shape of pool.{name} is not (n_layers, num_blocks, block_size, "
-                "n_kv_heads, head_dim).",
+                "The shape of `pool.{name}` is not `(n_layers, num_blocks, block_size, "
+                "n_kv_heads, head_dim)`.",
                 name=name,
             ),
         )
@@ -35,8 +35,8 @@ def storage(s: Script) -> None:
             np.dtype(np.float16),
             "dtype-ignored",
             tr(
-                "pool.{name} is not stored in the dtype that was asked for. A wider "
-                "type takes more memory than bytes_per_block() promises.",
+                "`pool.{name}` is not stored in the dtype that was asked for. A wider "
+                "type takes more memory than `bytes_per_block()` promises.",
                 name=name,
             ),
         )
@@ -44,8 +44,8 @@ def storage(s: Script) -> None:
         raise Wrong(
             "k-and-v-share-memory",
             tr(
-                "pool.k and pool.v are one and the same array: V overwrites K. Make "
-                "two arrays."
+                "`pool.k` and `pool.v` are one and the same array: V overwrites K. "
+                "Make two arrays."
             ),
             "np.shares_memory(pool.k, pool.v) == False",
             "True",
@@ -68,15 +68,13 @@ def _bytes_per_block(s: Script) -> None:
         right,
         "bytes-per-block-wrong",
         cause
-        or tr(
-            "It is 2 · n_layers · block_size · n_kv_heads · head_dim · sizeof(dtype)."
-        ),
+        or tr("It is `2 * n_layers * block_size * n_kv_heads * head_dim * itemsize`."),
     )
 
 
 STORAGE_CASES = (
     Case(
-        lambda: tr("k and v have the shape and dtype asked for; bytes_per_block()"),
+        lambda: tr("k and v have the shape and dtype asked for; `bytes_per_block()`"),
         lessons.pool,
         storage,
     ),

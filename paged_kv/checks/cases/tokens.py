@@ -48,7 +48,7 @@ def block_table(s: Script, name: str) -> list[int]:
     except (TypeError, ValueError):
         raise Wrong(
             "block-table-not-a-list",
-            tr("block_table must be a list of block ids."),
+            tr("`block_table` must be a list of block ids."),
             "list[int]",
             show(table),
         ) from None
@@ -111,7 +111,7 @@ def _overwritten(K: Array, block: int, newest: Array) -> tuple[str, str]:
     if all(same(K[:, block, slot], newest) for slot in range(K.shape[2])):
         return "whole-block-written", tr(
             "The newest token was written to every slot of the block. It belongs to "
-            "one slot: pool.k[:, block, slot]."
+            "one slot: `pool.k[:, block, slot]`."
         )
     return "token-overwritten", tr(
         "A token that was written earlier is not there any more: something else was "
@@ -125,10 +125,10 @@ def _misplaced(
     """Say what happened to a token that is not at (block, slot)."""
     k_here, v_here = K[:, block, slot], V[:, block, slot]
     if same(k_here, v) and same(v_here, k):
-        return "k-and-v-swapped", tr("K was written to pool.v and V to pool.k.")
+        return "k-and-v-swapped", tr("K was written to `pool.v` and V to `pool.k`.")
     if same(k_here, k):
         if same(v_here, k):
-            return "v-is-k", tr("K was written to pool.v as well; V is lost.")
+            return "v-is-k", tr("K was written to `pool.v` as well; V is lost.")
         if not same(v_here[0], v[0]):
             return "v-not-written", tr("K was written, V was not.")
     if same(v_here, v) and not same(k_here[0], k[0]):
@@ -139,8 +139,8 @@ def _misplaced(
                 "The K of layer 0 was written to every layer; each layer has its own."
             )
         return "only-layer-0-written", tr(
-            "Only layer 0 was written. The index of pool.k begins with the layer: "
-            "pool.k[:, block, slot] is the token in all layers."
+            "Only layer 0 was written. The index of `pool.k` begins with the layer: "
+            "`pool.k[:, block, slot]` is the token in all layers."
         )
     return _found_elsewhere(K, block, slot, logical, k)
 
@@ -168,13 +168,13 @@ def _found_elsewhere(
     if b == logical:
         return "logical-block-written", tr(
             "The token is in {place}. {logical} is the logical number of its block; "
-            "the physical one is block_table[{logical}], which is {block}.",
+            "the physical one is `block_table[{logical}]`, which is {block}.",
             place=there,
             logical=logical,
             block=block,
         )
     return "wrong-block", tr(
-        "The token is in {place}. It belongs to block_table[{logical}], which is "
+        "The token is in {place}. It belongs to `block_table[{logical}]`, which is "
         "{block}.",
         place=there,
         logical=logical,

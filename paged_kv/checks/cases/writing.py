@@ -32,7 +32,7 @@ def failed_append(s: Script) -> None:
     s.do('a = Sequence(pool, "a")')
     append(s, "a", 8)
     table = block_table(s, "a")
-    _, error = s.attempt("a.append(kv(), kv())  # the pool is empty")
+    _, error = s.attempt("a.append(kv(), kv())", tr("no block is free"))
     if error is None:
         raise Wrong(
             "append-without-block",
@@ -61,14 +61,14 @@ def wrong_shape(s: Script) -> None:
     s.do('a = Sequence(pool, "a")')
     append(s, "a", 4)
     table = block_table(s, "a")
-    _, error = s.attempt("a.append(kv()[0], kv()[0])  # one layer in place of two")
+    _, error = s.attempt("a.append(kv()[0], kv()[0])", tr("one layer in place of two"))
     got = f"len(a) == {show(s.ask('len(a)'))}, pool.used == {show(s.ask('pool.used'))}"
     if error is None:
         raise Wrong(
             "wrong-shape-accepted",
             tr(
                 "k and v of one layer were accepted, and numpy copied them into every "
-                "layer. Compare the shape with (n_layers, n_kv_heads, head_dim) and "
+                "layer. Compare the shape with `(n_layers, n_kv_heads, head_dim)` and "
                 "raise ValueError."
             ),
             "ValueError",
