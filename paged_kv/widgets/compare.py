@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from html import escape
 
-from paged_kv.checks.runner import TimeLimit, run_guarded
 from paged_kv.messages import tr, trn
 from paged_kv.pool import BlockPool
 from paged_kv.sequence import Sequence as PagedSequence
@@ -137,6 +136,9 @@ def compare(run: str | Iterable[Operation], *classes: type) -> Picture:
     ValueError
         For an unknown exercise or another number of classes.
     """
+    # Only here: drawing does not need the checks.
+    from paged_kv.checks.runner import TimeLimit, run_guarded
+
     if isinstance(run, str) and run not in RUNS:
         raise ValueError(f"there are runs for {', '.join(RUNS)}, not for {run!r}")
     if not 1 <= len(classes) <= 2:

@@ -7,6 +7,7 @@ often each block is counted, and what the slots hold.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from paged_kv.messages import tr
 from paged_kv.widgets.history import Moment
 from paged_kv.widgets.record import Recording, record
-from paged_kv.widgets.snapshot import State, Table
+from paged_kv.widgets.snapshot import NOT_A_BLOCK, State, Table
 
 NUM_BLOCKS, BLOCK_SIZE = 8, 4
 Operation = tuple[str | int, ...]
@@ -34,6 +35,7 @@ class Side:
     pool_class: Any
     sequence_class: Any
     things: dict[str, Any] = field(default_factory=dict)
+    held: Counter[str] = field(default_factory=Counter)
     tokens: dict[str, list[float]] = field(default_factory=dict)
     written: int = 0
 
@@ -68,10 +70,13 @@ class Side:
         pool, things = self.pool, self.things
         if kind == "allocate":
             things[name] = pool.allocate()
+            self.held[name] = 1
         elif kind == "release":
             pool.release(things[name])
+            self.held[name] -= 1
         elif kind == "share":
             pool.ref[things[name]] += 1
+            self.held[name] += 1
         elif kind == "new":
             things[name] = self.sequence_class(pool, name)
             self.tokens[name] = []
@@ -100,9 +105,9 @@ class Side:
     def tables(self) -> list[Table]:
         """Return the tables of the live sequences, and single blocks as tables."""
         blocks = [
-            Table(name, np.array([_block_id(thing)], np.int32), 0, cache=True)
-            for name, thing in self.things.items()
-            if not hasattr(thing, "block_table")
+            Table(name, np.array([_block_id(self.things[name])]), 0, cache=True)
+            for name, count in self.held.items()
+            if count > 0
         ]
         return [*blocks, *(t for t in self.moment.after.tables if t.live)]
 
@@ -275,6 +280,7 @@ def _counts(
             yield Difference(text)
 
 
-def _block_id(thing: object) -> int:
-    ok = isinstance(thing, int | np.integer) and not isinstance(thing, bool)
-    return int(thing) if ok and abs(int(thing)) < 2**31 else -1  # type: ignore[call-overload]
+def _block_id(thing: object) -> np.int32:
+    whole = isinstance(thing, int | np.integer) and not isinstance(thing, bool)
+    inside = whole and 0 <= thing < NUM_BLOCKS  # type: ignore[operator]
+    return np.int32(thing if inside else NOT_A_BLOCK)  # type: ignore[arg-type]

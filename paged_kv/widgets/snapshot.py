@@ -217,7 +217,7 @@ def _entries(holder: Any, cache: bool) -> list[Any]:
 def _block_ids(raw: list[Any]) -> IntArray:
     try:
         ids = np.asarray(raw)
-        if ids.ndim == 1 and ids.dtype.kind in "iu":
+        if ids.ndim == 1 and ids.dtype.kind in "iu" and (abs(ids) < 2**31).all():
             return ids.astype(np.int32)
     except (ValueError, OverflowError):  # a ragged list, an id beyond 64 bits
         pass
