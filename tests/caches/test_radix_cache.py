@@ -382,6 +382,38 @@ class TestRequests:
         assert pool.free == 4
         audit(pool, cache, held)
 
+    def test_older_hits_stay_and_younger_leaves_go(self, make):
+        pool, cache = make(num_blocks=4, block_size=2)
+        run(cache, "a", range(4))[0].free()
+        run(cache, "b", range(10, 14))[0].free()
+        tokens = [0, 1, 2, 3, 4]
+        seq, n_cached = run(cache, "c", tokens)
+        assert n_cached == 4
+        assert cache.match(range(10, 15))[1] == 0
+        assert_holds(seq, tokens)
+        audit(pool, cache, seq)
+
+    @pytest.mark.parametrize("policy", ["lru", "lfu"])
+    def test_admission_counts_as_use(self, make, policy):
+        pool, cache = make(policy=policy, num_blocks=20)
+        run(cache, "a", [1, 2])[0].free()
+        run(cache, "b", [3, 4])[0].free()
+        cache.admit("c", [1, 2, 0])[0].free()
+        cache.evict(1)
+        assert cache.match([1, 2, 0])[1] == 2
+        assert cache.match([3, 4, 0])[1] == 0
+        audit(pool, cache)
+
+    def test_aligned_prompt_that_is_cached_needs_room_for_its_last_page(self, make):
+        pool, cache = make(num_blocks=3, block_size=2)
+        seq, _ = run(cache, "a", range(4))
+        other, _ = cache.admit("other", [9])
+        with pytest.raises(OutOfBlocks, match="1 new blocks, 0 free"):
+            cache.admit("b", range(4))
+        seq.free()
+        assert cache.protected_size == 0
+        audit(pool, cache, other)
+
     def test_hits_are_not_evicted_to_make_room(self, make):
         pool, cache = make(num_blocks=4, block_size=2)
         run(cache, "a", [1, 2, 3, 4])[0].free()

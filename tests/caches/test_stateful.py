@@ -26,8 +26,15 @@ from paged_kv.prefix_cache import PrefixCache
 from paged_kv.radix_cache import RadixCache
 from tests.caches.contents import assert_holds, kv_of, nan_pool, write
 
-PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=9)
-SHARE = st.floats(0, 1)
+# Prompts that have much in common: the beginning of one of two texts, and a suffix.
+PROMPTS = st.builds(
+    lambda text, n, suffix: [*text[:n], *suffix] or [0],
+    st.sampled_from([(0, 1, 0, 1, 1, 1, 0, 0), (1, 1, 1, 0, 0, 1, 0, 1)]),
+    st.integers(0, 8),
+    st.lists(st.integers(0, 1), max_size=2),
+)
+EXTRAS = st.sampled_from([{}, {}, {"lora": "x"}, {"salt": "x"}])
+SHARE = st.sampled_from([0.0, 0.3, 0.5, 0.8, 1.0])
 
 
 class Live:
@@ -75,11 +82,32 @@ class CacheMachine(RuleBasedStateMachine):
         self.seqs[seq] = Live(list(tokens), extra, n_cached)
         return seq
 
+    @rule(target=live, tokens=PROMPTS, extra=EXTRAS)
+    def only_admit(self, tokens, extra):
+        seq = self.admitted(tokens, extra if self.takes_extra else {})
+        return multiple() if seq is None else seq
+
+    @rule(target=live, tokens=PROMPTS, extra=EXTRAS, stays=st.booleans())
+    def run(self, tokens, extra, stays):
+        seq = self.admitted(tokens, extra if self.takes_extra else {})
+        if seq is None:
+            return multiple()
+        self.write(seq)
+        self.published(seq, len(seq))
+        if stays:
+            return seq
+        self.freed(seq)
+        return multiple()
+
     @rule(seq=live)
     def write(self, seq):
         state = self.seqs[seq]
         write(seq, state.tokens, state.written, state.extra or None)
         state.written = len(seq)
+
+    @rule(seq=live, share=SHARE)
+    def publish(self, seq, share):
+        self.published(seq, round(share * self.seqs[seq].written))
 
     @rule(seq=live, share=SHARE)
     def truncate(self, seq, share):
@@ -102,6 +130,9 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(seq=consumes(live))
     def free(self, seq):
+        self.freed(seq)
+
+    def freed(self, seq):
         table = list(seq.block_table)
         seq.free()
         del self.seqs[seq]
@@ -146,17 +177,15 @@ class CacheMachine(RuleBasedStateMachine):
         assert np.array_equal(self.pool.v[:, block], V[:, -self.bs :])
 
 
-EXTRAS = st.sampled_from([{}, {"lora": "x"}, {"salt": "x"}])
-
-
 class PrefixMachine(CacheMachine):
     """The hash chain. The model: what each block holds, and the queue of free ones."""
 
     live = CacheMachine.live
+    takes_extra = True
 
     @initialize(
         bs=st.sampled_from([1, 2, 3, 4]),
-        num_blocks=st.integers(1, 12),
+        num_blocks=st.integers(1, 20),
         collide=st.booleans(),
     )
     def start(self, bs, num_blocks, collide):
@@ -193,8 +222,7 @@ class PrefixMachine(CacheMachine):
     def freeable(self, matched):
         return 0  # what is cached and not in use is free already
 
-    @rule(target=live, tokens=PROMPTS, extra=EXTRAS)
-    def admit_prompt(self, tokens, extra):
+    def admitted(self, tokens, extra):
         found = self.hits(tokens, extra)
         blocks, _ = self.cache.match(tokens, **extra)
         assert all(b in holders for b, holders in zip(blocks, found, strict=True))
@@ -203,15 +231,13 @@ class PrefixMachine(CacheMachine):
         room = needed + revived <= len(self.queue)
         seq = self.admit(tokens, extra, len(found) * self.bs, room)
         if seq is None:
-            return multiple()
+            return None
         self.queue = [b for b in self.queue if b not in blocks]
         self.taken(seq.block_table[len(blocks) :])
         return seq
 
-    @rule(seq=live, share=SHARE)
-    def publish(self, seq, share):
+    def published(self, seq, n):
         state = self.seqs[seq]
-        n = round(share * state.written)
         self.cache.publish(seq, state.tokens[:n], **state.extra)
         for block, prefix in zip(
             seq.block_table, self.full(state.tokens, n), strict=False
@@ -249,9 +275,10 @@ class RadixMachine(CacheMachine):
     """The radix tree. The model: the block of each prefix, its time, who locked it."""
 
     live = CacheMachine.live
+    takes_extra = False
     nodes = Bundle("nodes")
 
-    @initialize(bs=st.sampled_from([1, 2, 3, 4]), num_blocks=st.integers(1, 12))
+    @initialize(bs=st.sampled_from([1, 2, 3, 4]), num_blocks=st.integers(1, 20))
     def start(self, bs, num_blocks):
         self.begin(bs, num_blocks)
         self.cache = RadixCache(self.pool)
@@ -312,27 +339,24 @@ class RadixMachine(CacheMachine):
             for prefix, block in self.block.items()
         )
 
-    @rule(target=live, tokens=PROMPTS)
-    def admit_prompt(self, tokens):
+    def admitted(self, tokens, extra):
         found = self.hits(tokens[:-1])
         needed = -(-len(tokens) // self.bs) - len(found)
         free = self.pool.free
         room = needed <= free + self.freeable(found)
         leaves = self.leaves()
-        seq = self.admit(tokens, {}, len(found) * self.bs, room)
+        seq = self.admit(tokens, extra, len(found) * self.bs, room)
         if seq is not None:
             self.locked[seq] = found[-1] if found else ()
         gone = self.after_eviction(leaves)
         assert not gone or (seq is not None and needed > free)
         if seq is None:
-            return multiple()
+            return None
         self.touch(found)
         return seq
 
-    @rule(seq=live, share=SHARE)
-    def publish(self, seq, share):
+    def published(self, seq, n):
         state = self.seqs[seq]
-        n = round(share * state.written)
         table = list(seq.block_table)
         self.cache.publish(seq, state.tokens[:n])
         prefixes = self.full(state.tokens, n)
