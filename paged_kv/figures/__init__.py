@@ -9,9 +9,29 @@ from paged_kv.figures.exercises import (
     blocks_by_forks,
     token_weights,
 )
+from paged_kv.figures.lessons import (
+    block_size_sweep,
+    bytes_by_batch,
+    chunk_map,
+    latency_by_rate,
+    memory_shares,
+    reserved_and_used,
+    run_over_time,
+    saved_by_sharing,
+    throughput_by_batch,
+)
 
 __all__ = [
+    "block_size_sweep",
     "block_size_tradeoff",
     "blocks_by_forks",
+    "bytes_by_batch",
+    "chunk_map",
+    "latency_by_rate",
+    "memory_shares",
+    "reserved_and_used",
+    "run_over_time",
+    "saved_by_sharing",
+    "throughput_by_batch",
     "token_weights",
 ]

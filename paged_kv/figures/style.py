@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from html import escape
 from io import BytesIO
 from typing import Any
 
@@ -17,10 +18,11 @@ INK, GREY, LIGHT = "#1a1a1a", "#767676", "#D9D9D9"
 
 
 class Described:
-    """A figure with a text that says what it shows.
+    """A figure, and under it a caption that says what it shows.
 
-    A notebook stores the picture and, as its text, the description: whoever cannot see
-    the picture reads that. It is deterministic, so nbval compares it.
+    JupyterLab gives pictures no alternative text, so the description is text of its
+    own; the picture carries it too, for converters that use it. It is deterministic:
+    nbval compares it, and not the picture.
 
     Parameters
     ----------
@@ -35,14 +37,21 @@ class Described:
     def __repr__(self) -> str:
         return self.text
 
-    def _repr_mimebundle_(
-        self, include: object = None, exclude: object = None
-    ) -> tuple[dict[str, str], dict[str, Any]]:
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
         buffer = BytesIO()
         self.figure.savefig(buffer, format="png")
         png = b64encode(buffer.getvalue()).decode()
-        data = {"image/png": png, "text/plain": self.text}
-        return data, {"image/png": {"alt": self.text}}
+        display(  # type: ignore[no-untyped-call]
+            {"image/png": png, "text/plain": self.text},
+            metadata={"image/png": {"alt": self.text}},
+            raw=True,
+        )
+        caption = f'<p style="max-width:48em;margin:0">{escape(self.text)}</p>'
+        display(  # type: ignore[no-untyped-call]
+            {"text/html": caption, "text/plain": ""}, raw=True
+        )
 
 
 def subplots(

@@ -17,7 +17,7 @@ from paged_kv.serving.allocators import (
 )
 from paged_kv.serving.buddy import BuddyAllocator
 from paged_kv.serving.cost import CostModel
-from paged_kv.serving.report import Table, number, summary
+from paged_kv.serving.report import Table, number, size, summary, system_name
 from paged_kv.serving.sharing import Sharing, beam_search, parallel_sampling
 from paged_kv.serving.simulator import Result, Sample, simulate
 from paged_kv.serving.workload import (
@@ -55,5 +55,7 @@ __all__ = [
     "poisson_workload",
     "read_trace",
     "simulate",
+    "size",
     "summary",
+    "system_name",
 ]

@@ -6,6 +6,7 @@ PagedAttention, SOSP'23, arXiv 2309.06180.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,13 +14,15 @@ import numpy as np
 
 from paged_kv.serving.allocators import (
     Allocator,
+    BlockCounter,
     MaxReservation,
     OracleReservation,
     PagedAllocator,
     Pow2Reservation,
 )
 from paged_kv.serving.cost import CostModel
-from paged_kv.serving.workload import ALPACA, SHAREGPT, Lengths
+from paged_kv.serving.simulator import simulate
+from paged_kv.serving.workload import ALPACA, SHAREGPT, Lengths, poisson_workload
 from paged_kv.spec import PRESETS, GiB
 
 # Table 1: OPT-13B on one A100 with 40 GB; the paper's "12 GB" for KV are GiB, since
@@ -64,6 +67,25 @@ def systems(num_slots: int = NUM_SLOTS, max_len: int = MAX_LEN) -> Iterator[Allo
     yield Pow2Reservation(num_slots, max_len)
     yield OracleReservation(num_slots, max_len)
     yield PagedAllocator(num_slots)
+
+
+def latency_at(rate: float, system: str) -> float:
+    """Return seconds per token on ShareGPT at `rate` requests/s for an hour."""
+    allocator = next(a for a in systems() if a.name == system)
+    if isinstance(allocator, PagedAllocator):
+        allocator = BlockCounter(NUM_SLOTS)  # the same counts, quicker
+    workload = poisson_workload(SHAREGPT, rate, round(3600 * rate))
+    return simulate(workload, allocator, ENGINE).normalised_latency
+
+
+def highest_rate(system: str, limit: float) -> float:
+    """Return the highest rate, in requests/s, with a latency of at most `limit`."""
+    low, high = 0.1, 5.0
+    for _ in range(10):
+        rate = math.sqrt(low * high)
+        late = latency_at(rate, system) > limit
+        low, high = (low, rate) if late else (rate, high)
+    return low
 
 
 def implied_step(lengths: Lengths) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from paged_kv.messages import language, tr
 from paged_kv.serving.simulator import Result
@@ -21,36 +21,52 @@ def number(value: float, digits: int = 0) -> str:
     if math.isnan(value):
         return "–"
     text = f"{value:,.{digits}f}"
+    if not text.strip("-0.,"):
+        text = text.removeprefix("-")  # no negative zero
+    text = text.replace("-", "\N{MINUS SIGN}")
     if language() == "ru":
         return text.replace(",", "\N{NO-BREAK SPACE}").replace(".", ",")
     return text
 
 
+def size(n_bytes: float, digits: int = 2) -> str:
+    """Return a number of bytes in the binary unit that suits it, e.g. ``1.5 MiB``."""
+    units = (tr("B"), tr("KiB"), tr("MiB"), tr("GiB"), tr("TiB"))
+    power = 0
+    while abs(n_bytes) >= 1024 and power < len(units) - 1:
+        n_bytes /= 1024
+        power += 1
+    if n_bytes == round(n_bytes, digits) // 1:
+        digits = 0
+    return f"{number(n_bytes, digits)}\N{NO-BREAK SPACE}{units[power]}"
+
+
 class Table:
-    """A table with a caption; the first column and the first row are headings.
+    """A table with a caption; the first column and the heads are headings.
 
     Parameters
     ----------
-    heads : sequence of str
-        Column heads.
-    rows : sequence of sequence of str
-        Cells, as many per row as there are heads.
+    columns : mapping of str to iterable of object
+        Cells by column head, each shown as ``str`` gives it.
     caption : str
         What the table shows.
 
     Raises
     ------
     ValueError
-        For a row of another length.
+        When the columns differ in length.
     """
 
-    def __init__(
-        self, heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str
-    ) -> None:
-        for row in rows:
-            if len(row) != len(heads):
-                raise ValueError(f"row {row} has {len(row)} cells, not {len(heads)}")
-        self.heads, self.rows, self.caption = heads, rows, caption
+    def __init__(self, columns: Mapping[str, Iterable[object]], caption: str) -> None:
+        cells = {
+            head: [str(cell) for cell in column] for head, column in columns.items()
+        }
+        lengths = {head: len(column) for head, column in cells.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns differ in length: {lengths}")
+        self.heads = list(cells)
+        self.rows = list(zip(*cells.values(), strict=True))
+        self.caption = caption
 
     def __repr__(self) -> str:
         columns = list(zip(self.heads, *self.rows, strict=True))
@@ -94,28 +110,23 @@ def summary(results: Sequence[Result], caption: str | None = None) -> Table:
 
     Shares are percent of the slots (see `Result.shares`).
     """
-    heads = [
-        tr("system"),
+    columns: dict[str, list[str]] = {
+        tr("system"): [system_name(r.system) for r in results]
+    }
+    heads = (
         tr("tokens, %"),
         tr("reservation, %"),
         tr("internal, %"),
         tr("external and other, %"),
-        tr("mean batch"),
-        tr("preemptions"),
-        tr("tokens/s"),
-        tr("latency, s per token"),
-    ]
-    rows = [
-        [
-            system_name(r.system),
-            *(number(100 * share, 1) for share in r.shares.values()),
-            number(r.mean_batch, 2),
-            number(r.preemptions),
-            number(r.tokens_per_second),
-            number(r.normalised_latency, 3),
-        ]
-        for r in results
+    )
+    for i, head in enumerate(heads):
+        columns[head] = [number(100 * [*r.shares.values()][i], 1) for r in results]
+    columns[tr("mean batch")] = [number(r.mean_batch, 2) for r in results]
+    columns[tr("preemptions")] = [number(r.preemptions) for r in results]
+    columns[tr("tokens/s")] = [number(r.tokens_per_second) for r in results]
+    columns[tr("latency, s per token")] = [
+        number(r.normalised_latency, 3) for r in results
     ]
     if caption is None:
         caption = ", ".join(dict.fromkeys(r.workload.name for r in results))
-    return Table(heads, rows, caption)
+    return Table(columns, caption)

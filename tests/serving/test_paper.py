@@ -85,26 +85,8 @@ def test_at_the_roofline_the_papers_own_batches_would_be_impossible():
     assert batches[2] < 0.5 * paper.FIGURE_13[ALPACA]["Paged"]
 
 
-def best_rate(maker, limit=0.5):
-    """Return the highest rate, by bisection, whose normalised latency is ≤ limit."""
-    low, high = 0.05, 8.0
-    for _ in range(9):
-        rate = math.sqrt(low * high)
-        w = poisson_workload(SHAREGPT, rate, 1500)
-        latency = simulate(w, maker(), paper.ENGINE).normalised_latency
-        low, high = (rate, high) if latency <= limit else (low, rate)
-    return low
-
-
 def test_rates_at_equal_latency():
-    makers = {
-        **{
-            name: (lambda i=i: [*paper.systems()][i])
-            for i, name in enumerate(paper.SYSTEMS[:3])
-        },
-        "Paged": lambda: BlockCounter(paper.NUM_SLOTS),
-    }
-    rates = {name: best_rate(maker) for name, maker in makers.items()}
+    rates = {system: paper.highest_rate(system, limit=0.5) for system in paper.SYSTEMS}
     for system, (low, high) in paper.RATE_RATIOS.items():
         assert low <= rates["Paged"] / rates[system] <= high, rates
     assert rates["Orca (Max)"] < rates["Orca (Pow2)"] < rates["Orca (Oracle)"]
