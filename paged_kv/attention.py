@@ -146,15 +146,18 @@ def paged_attention(
     ValueError
         For shapes that do not fit, an empty sequence, a table too short for its
         length, or block ids outside the pool.
+    RuntimeError
+        For a sequence that was freed.
 
     Notes
     -----
     PagedAttention: Kwon et al., SOSP'23, section 4.1; the online softmax is the inner
     loop of FlashAttention (Dao et al., 2022, algorithm 1).
     """
+    state = partial_attention(pool, seq, layer, q, scale)
     if not len(seq):
         raise ValueError(f"sequence {seq.seq_id!r} is empty: nothing to attend to")
-    return partial_attention(pool, seq, layer, q, scale).out
+    return state.out
 
 
 def partial_attention(
@@ -221,6 +224,8 @@ def _blocks_of(pool: BlockPool, seq: Sequence) -> NDArray[np.int64]:
 
     Blocks reserved ahead may follow in the table; they hold nothing and are left out.
     """
+    if getattr(seq, "freed", False) is True:  # a student's class need not have it
+        raise RuntimeError(f"sequence {seq.seq_id!r} was freed: its blocks are others'")
     needed = -(-len(seq) // pool.block_size)
     table = np.asarray(seq.block_table[:needed], np.int64)
     if len(table) < needed:

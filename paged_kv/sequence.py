@@ -29,6 +29,8 @@ class Sequence:
         Physical block of each logical block; ceil(length / block_size) entries.
     length : int
         Tokens held; the same as ``len(seq)``.
+    freed : bool
+        Whether `free` was called.
 
     Notes
     -----
@@ -41,7 +43,7 @@ class Sequence:
         self.seq_id = seq_id
         self.block_table: list[int] = []
         self.length = 0
-        self._freed = False
+        self.freed = False
 
     def __len__(self) -> int:
         return self.length
@@ -212,7 +214,7 @@ class Sequence:
     def free(self) -> None:
         """Drop all references, tail first; the sequence cannot be used afterwards."""
         self.truncate(0)
-        self._freed = True
+        self.freed = True
 
     def _tail_is_shared(self) -> bool:
         """Whether the next token falls into a block that somebody else holds too."""
@@ -221,9 +223,9 @@ class Sequence:
         return bool(self.pool.ref[self.block_table[-1]] > 1)
 
     def _require_live(self) -> None:
-        if self._freed:
+        if self.freed:
             raise RuntimeError(f"sequence {self.seq_id!r} was freed")
 
     def __repr__(self) -> str:
-        state = "freed" if self._freed else f"length={self.length}"
+        state = "freed" if self.freed else f"length={self.length}"
         return f"Sequence({self.seq_id!r}, {state}, block_table={self.block_table})"

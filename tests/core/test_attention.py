@@ -216,6 +216,23 @@ def test_empty_sequence_has_no_attention():
 
 
 @pytest.mark.parametrize(
+    "read",
+    [
+        lambda pool, seq: paged_attention(pool, seq, 0, np.zeros((1, 4)), 0.5),
+        lambda pool, seq: partial_attention(pool, seq, 0, np.zeros((1, 4)), 0.5),
+        lambda pool, seq: gather_kv(pool, seq, 0),
+    ],
+)
+def test_freed_sequence_cannot_be_read(read):
+    pool = BlockPool(2, 1, 1, 4)
+    seq = Sequence(pool, "gone")
+    seq.append(np.zeros((1, 1, 4)), np.zeros((1, 1, 4)))
+    seq.free()
+    with pytest.raises(RuntimeError, match="'gone' was freed"):
+        read(pool, seq)
+
+
+@pytest.mark.parametrize(
     ("K", "V"),
     [
         ((0, 3, 8), (0, 3, 8)),
