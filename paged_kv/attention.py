@@ -185,7 +185,7 @@ def partial_attention(
     bs = pool.block_size
     step = max(1, BYTES_AT_ONCE // (4 * bs * pool.n_kv_heads * pool.head_dim))
     m = np.full((*grouped.shape[:2], 1), -np.inf, np.float32)  # running maximum
-    l = np.zeros_like(m)  # noqa: E741  running denominator, named as in the papers
+    l = np.zeros_like(m)  # running denominator
     acc = np.zeros_like(grouped)
     for first in range(start, stop, step):
         last = min(first + step, stop)
@@ -195,7 +195,7 @@ def partial_attention(
         m_new = np.maximum(m, S.max(axis=-1, keepdims=True))
         alpha = np.exp(m - m_new)
         P = np.exp(S - m_new, out=S)
-        l = l * alpha + P.sum(axis=-1, keepdims=True)  # noqa: E741
+        l = l * alpha + P.sum(axis=-1, keepdims=True)
         acc = acc * alpha + P @ V[:valid].astype(np.float32, copy=False).swapaxes(0, 1)
         m = m_new
     if start >= stop:
