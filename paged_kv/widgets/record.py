@@ -191,7 +191,9 @@ class Recording(History):
         self, thing: Any, method: str, result: object, error: Exception | None
     ) -> None:
         """Add a step if the operation changed something or failed."""
-        for seen in (thing, result):
+        # A cache's admit returns the sequence and a number.
+        results = result if isinstance(result, tuple) else (result,)
+        for seen in (thing, *results):
             if seen is not self._pool and is_sequence(seen):
                 self.follow(seen)
         actor = self._index.get(id(thing))
