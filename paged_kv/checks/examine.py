@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 from paged_kv.checks.blame import student_code, student_line
@@ -12,23 +13,25 @@ from paged_kv.checks.report import Report, Section, State, state_word
 from paged_kv.checks.runner import run_guarded
 from paged_kv.checks.script import Script, Wrong
 from paged_kv.checks.show import clean, show
-from paged_kv.checks.untouched import changed_numpy, empty_stub
+from paged_kv.checks.untouched import changed_numpy, empty_stubs
 from paged_kv.messages import tr, trn
+
+PRINTED_LINES = 20
 
 
 def examine(exercise: Exercise, objects: tuple[object, ...]) -> Report:
     """Check `objects`, one for each of `exercise.asked`; never raises."""
-    names = dict(zip((asked.name for asked in exercise.asked), objects, strict=True))
-    unusable = run_guarded(lambda: _expect_usable(exercise.asked, objects)).error
+    names = {a.name: given for a, given in zip(exercise.asked, objects, strict=True)}
+    unusable = run_guarded(partial(_expect_usable, exercise.asked, objects)).error
     if unusable is not None:
-        return _Failure(exercise, names, None, Script({}), unusable, "", 0).report()
+        return _Failure(exercise, names, unusable, Script({})).report()
     script = Script({})
     for n_right, case in enumerate(exercise.cases):
         script = Script({**exercise.given, **names})
         run = run_guarded(partial(case.run, script))
         if run.error is not None:
             return _Failure(
-                exercise, names, case, script, run.error, run.printed, n_right
+                exercise, names, run.error, script, run.printed, case, n_right
             ).report()
     return _passed(exercise, script)
 
@@ -37,7 +40,7 @@ def _expect_usable(asked: tuple[Asked, ...], objects: tuple[object, ...]) -> Non
     """Raise Wrong when an object is not of the kind that was asked for."""
     names = [a.name for a in asked]
     theirs = [getattr(o, "__name__", "") for o in objects]
-    if theirs != names and sorted(theirs) == sorted(names):
+    if theirs != names and sorted(map(str, theirs)) == sorted(names):
         raise Wrong(
             "objects-swapped",
             tr("The objects are in the wrong order."),
@@ -45,17 +48,9 @@ def _expect_usable(asked: tuple[Asked, ...], objects: tuple[object, ...]) -> Non
             ", ".join(theirs),
         )
     for want, given in zip(asked, objects, strict=True):
-        if want.is_class and not isinstance(given, type):
-            raise Wrong(
-                "not-a-class",
-                tr(
-                    "`{name}` must be the class itself, without brackets.",
-                    name=want.name,
-                ),
-                f"class {want.name}",
-                show(given),
-            )
-        if not want.is_class and (isinstance(given, type) or not callable(given)):
+        if want.is_class:
+            _expect_class(want, given)
+        elif isinstance(given, type) or not callable(given):
             raise Wrong(
                 "not-a-function",
                 tr(
@@ -65,38 +60,44 @@ def _expect_usable(asked: tuple[Asked, ...], objects: tuple[object, ...]) -> Non
                 f"def {want.name}(…)",
                 show(given),
             )
-        for method in want.methods:
-            if not callable(getattr(given, method, None)):
-                raise Wrong(
-                    "missing-method",
-                    tr(
-                        "The class `{name}` has no method `{method}`.",
-                        name=want.name,
-                        method=method,
-                    ),
-                )
 
 
+def _expect_class(want: Asked, given: object) -> None:
+    if not isinstance(given, type):
+        raise Wrong(
+            "not-a-class",
+            tr("`{name}` must be the class itself, without brackets.", name=want.name),
+            f"class {want.name}",
+            show(given),
+        )
+    for method in want.methods:
+        if not callable(getattr(given, method, None)):
+            raise Wrong(
+                "missing-method",
+                tr(
+                    "The class `{name}` has no method `{method}`.",
+                    name=want.name,
+                    method=method,
+                ),
+                f"def {method}(self, …)",
+                tr("nothing"),
+            )
+
+
+@dataclass(frozen=True)
 class _Failure:
-    """A case that failed, on its way to a report."""
+    """A case that failed, on its way to a report.
 
-    def __init__(
-        self,
-        exercise: Exercise,
-        names: dict[str, object],
-        case: Case | None,
-        script: Script,
-        error: BaseException,
-        printed: str,
-        n_right: int,
-    ) -> None:
-        self.exercise = exercise
-        self.names = names
-        self.case = case
-        self.script = script
-        self.error = error
-        self.printed = printed
-        self.n_right = n_right
+    Without a case, what was passed to `check` could not be used at all.
+    """
+
+    exercise: Exercise
+    names: dict[str, object]
+    error: BaseException
+    script: Script
+    printed: str = ""
+    case: Case | None = None
+    n_right: int = 0
 
     def report(self) -> Report:
         if stub := self._stub():
@@ -118,25 +119,25 @@ class _Failure:
         if isinstance(self.error, NotImplementedError):
             found = student_code(self.error)
             return found[0].co_qualname if found else None
-        used = "\n".join(self.script.lines)
+        lines = "\n".join(self.script.lines)
         for asked in self.exercise.asked:
-            stub = empty_stub(asked, self.names[asked.name])
-            if stub and f"{stub.split('.')[-1]}(" in used:
-                return stub
+            for stub in empty_stubs(asked, self.names[asked.name]):
+                called = stub.removesuffix(".__init__").rpartition(".")[2]
+                if f"{called}(" in lines:
+                    return stub
         return None
 
     def _stub_report(self, stub: str) -> Report:
-        message = tr(
-            "`{stub}` is still a stub: write it, run its cell, then run this cell "
-            "again.",
-            stub=stub.removeprefix("<locals>."),
-        )
         return Report(
             exercise=self.exercise.id,
             title=_title(self.exercise, "not started"),
             state="not started",
             code="not-started",
-            message=message,
+            message=tr(
+                "`{stub}` is still a stub: write it, run its cell, then run this cell "
+                "again.",
+                stub=stub,
+            ),
             sections=(*self._right_so_far(), self._next_hint()),
         )
 
@@ -164,8 +165,9 @@ class _Failure:
         if line := student_line(self.error):
             yield Section(tr("Your line"), (line,), is_code=True)
         if self.printed:
-            printed = tuple(clean(x, 120) for x in self.printed.splitlines()[:20])
-            yield Section(tr("Your code printed"), printed, is_code=True)
+            printed = self.printed.splitlines()[:PRINTED_LINES]
+            lines = [clean(line, 120) for line in printed]
+            yield Section(tr("Your code printed"), tuple(lines), is_code=True)
         if self.case:
             yield Section(tr("Lesson"), (self.case.lesson(),))
         yield from self._right_so_far()
@@ -173,12 +175,11 @@ class _Failure:
 
     def _right_so_far(self) -> Iterator[Section]:
         if self.n_right:
-            total = len(self.exercise.cases)
             text = trn(
                 "{n} property of {total} holds, the next one does not.",
                 "{n} properties of {total} hold, the next one does not.",
                 self.n_right,
-                total=total,
+                total=len(self.exercise.cases),
             )
             yield Section(tr("So far"), (text,))
 
@@ -187,7 +188,6 @@ class _Failure:
 
 
 def _passed(exercise: Exercise, script: Script) -> Report:
-    verified = tuple(case.about() for case in exercise.cases)
     summary = exercise.summary(script)
     return Report(
         exercise=exercise.id,
@@ -196,7 +196,7 @@ def _passed(exercise: Exercise, script: Script) -> Report:
         code="passed",
         message=summary or tr("Everything in this list was tried and is right."),
         sections=(
-            Section(tr("Verified"), verified),
+            Section(tr("Verified"), tuple(case.about() for case in exercise.cases)),
             Section(tr("Not verified"), exercise.not_verified()),
         ),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+from collections.abc import Iterator
 from types import FunctionType
 
 import numpy as np
@@ -32,20 +33,18 @@ def changed_numpy() -> list[str]:
     ]
 
 
-def empty_stub(asked: Asked, given: object) -> str | None:
-    """Return the first asked-for function of `given` whose body is only `pass`."""
-    if not asked.is_class:
-        return asked.name if _is_empty(given) else None
+def empty_stubs(asked: Asked, given: object) -> Iterator[str]:
+    """Yield the asked-for functions of `given` whose body is empty, by their names."""
+    if not asked.is_class and _is_empty(given):
+        yield asked.name
     for method in asked.methods:
         if _is_empty(getattr(given, method, None)):
-            return f"{asked.name}.{method}"
-    return None
+            yield f"{asked.name}.{method}"
 
 
 def _is_empty(function: object) -> bool:
     if not isinstance(function, FunctionType):
         return False
-
     code = function.__code__
     returns_none = set(code.co_consts) <= {None, function.__doc__}
     return returns_none and {i.opname for i in dis.get_instructions(code)} <= _NOTHING
