@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -206,6 +206,21 @@ def read_prefix_trace(path: str | Path) -> Iterator[PrefixRequest]:
             yield PrefixRequest(prompt, answer, at)
 
 
+class Served(NamedTuple):
+    """One request that went through `replay`.
+
+    Attributes
+    ----------
+    number : int
+        Its place in the order of arrival, from 0.
+    n_cached : int
+        Tokens of its prompt that were found.
+    """
+
+    number: int
+    n_cached: int
+
+
 def replay(
     cache: PrefixCache | RadixCache,
     requests: Iterable[PrefixRequest],
@@ -213,7 +228,7 @@ def replay(
     running: int = 1,
     waiting: int = 1,
     longest_prefix_first: bool = False,
-) -> list[int]:
+) -> list[Served]:
     """Send requests through a cache and count tokens; no K and V are written.
 
     Parameters
@@ -231,8 +246,8 @@ def replay(
 
     Returns
     -------
-    list of int
-        Cached tokens of each request, in the order served. ``cache.stats`` sums up.
+    list of Served
+        In the order served; ``cache.stats`` sums up.
 
     Raises
     ------
@@ -242,10 +257,10 @@ def replay(
         For a prompt that leaves no room for its answer.
     """
     running, waiting = whole("running", running, 1), whole("waiting", waiting, 1)
-    requests = iter(requests)
-    queue = list(islice(requests, waiting))
+    arriving = enumerate(requests)
+    queue = list(islice(arriving, waiting))
     active: deque[Sequence] = deque()
-    found = []
+    found: list[Served] = []
 
     def with_room(action: Callable[[], T]) -> T:
         while True:
@@ -259,10 +274,10 @@ def replay(
     while queue:
         best = 0
         if longest_prefix_first:
-            cached = [cache.match(request.prompt)[1] for request in queue]
+            cached = [cache.match(request.prompt)[1] for _, request in queue]
             best = cached.index(max(cached))
-        request = queue.pop(best)
-        queue += islice(requests, 1)
+        number, request = queue.pop(best)
+        queue += islice(arriving, 1)
         while len(active) >= running:
             active.popleft().free()
         seq, n_cached = with_room(partial(cache.admit, request.name, request.prompt))
@@ -270,7 +285,7 @@ def replay(
         with_room(partial(seq.reserve, len(request.answer)))
         cache.publish(seq, np.concatenate([request.prompt, request.answer]))
         active.append(seq)
-        found.append(n_cached)
+        found.append(Served(number, n_cached))
     while active:
         active.popleft().free()
     return found
