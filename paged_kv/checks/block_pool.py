@@ -79,7 +79,7 @@ BLOCK_POOL = Exercise(
         *FREEING_CASES,
         Case(
             lambda: tr("counts, tables and contents agree in random runs"),
-            lessons.block_table,
+            lessons.blocks,
             lambda s: live(s, with_forks=False),
         ),
         COST_CASE,

@@ -1,35 +1,35 @@
-"""Where the course teaches what a case checks."""
+"""Where the course teaches what a case checks: lesson and section."""
 
 from __future__ import annotations
 
 from paged_kv.messages import tr
 
 
-def pool() -> str:
-    """Return the place of pool, free list and reference counts."""
-    return tr("09.1, “The block pool”")
+def blocks() -> str:
+    """Return the place of the pool, the block table and the slots."""
+    return tr("09.1, “Three requests in one pool”")
 
 
-def block_table() -> str:
-    """Return the place of logical and physical blocks."""
-    return tr("09.1, “Logical and physical blocks”")
+def run_out() -> str:
+    """Return the place of what happens without a free block."""
+    return tr("09.1, “When the blocks run out”")
 
 
-def attention() -> str:
-    """Return the place of attention over one contiguous K and V."""
-    return tr("09.2, “Attention over pages”")
+def slots() -> str:
+    """Return the place of the last, partial block."""
+    return tr("09.2, “Forty tokens in three blocks”")
 
 
 def online_softmax() -> str:
     """Return the place of the running maximum and denominator."""
-    return tr("09.2, “Online softmax”")
+    return tr("09.2, “Why softmax does not split”")
 
 
 def sharing() -> str:
-    """Return the place of fork and reference counts."""
-    return tr("09.3, “Fork and reference counts”")
+    """Return the place of fork, reference counts and copy-on-write."""
+    return tr("09.3, “Fork and copy-on-write”")
 
 
-def copy_on_write() -> str:
-    """Return the place of copy-on-write."""
-    return tr("09.3, “Copy-on-write”")
+def boundary() -> str:
+    """Return the place of when a copy is needed, and of the ten forks."""
+    return tr("09.3, “The block boundary decides”")

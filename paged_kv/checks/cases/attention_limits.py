@@ -192,27 +192,27 @@ LIMIT_CASES = (
     ),
     Case(
         lambda: tr("slots beyond the length are not read"),
-        lessons.attention,
+        lessons.slots,
         nan_in_empty_slots,
     ),
     Case(
         lambda: tr("float16 storage is computed with in float32"),
-        lessons.attention,
+        lessons.slots,
         narrow_storage,
     ),
     Case(
         lambda: tr("the result is float32, whatever type scale has"),
-        lessons.attention,
+        lessons.slots,
         float32_result,
     ),
     Case(
         lambda: tr("an empty sequence and a q that does not fit are refused"),
-        lessons.attention,
+        lessons.slots,
         refusals,
     ),
     Case(
         lambda: tr("K of the whole sequence is never in one array"),
-        lessons.attention,
+        lessons.slots,
         block_by_block,
     ),
 )

@@ -229,11 +229,11 @@ COPY_CASE = Case(
     lambda: tr(
         "the first write into a shared block copies it; the last holder's does not"
     ),
-    lessons.copy_on_write,
+    lessons.sharing,
     copy_on_write,
 )
 FAILED_COPY_CASE = Case(
     lambda: tr("a copy without a free block raises and changes nothing"),
-    lessons.copy_on_write,
+    lessons.run_out,
     failed_copy,
 )

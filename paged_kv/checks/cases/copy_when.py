@@ -124,18 +124,18 @@ def fork_of_a_fork(s: Script) -> None:
 
 IN_PLACE_CASE = Case(
     lambda: tr("a block that nobody shares is written in place"),
-    lessons.copy_on_write,
+    lessons.sharing,
     in_place,
 )
 BOUNDARY_CASE = Case(
     lambda: tr("at a block boundary the next block is fresh, without a copy"),
-    lessons.copy_on_write,
+    lessons.boundary,
     tables_stay_apart,
 )
 WHO_COPIES_CASES = (
     Case(
         lambda: tr("the parent copies too when it writes first"),
-        lessons.copy_on_write,
+        lessons.sharing,
         parent_writes_first,
     ),
     Case(lambda: tr("forks of forks"), lessons.sharing, fork_of_a_fork),

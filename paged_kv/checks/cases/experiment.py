@@ -179,12 +179,12 @@ def honest_experiment(s: Script) -> None:
 EXPERIMENT_CASES = (
     Case(
         lambda: tr("the seven numbers of `prefix_sharing`"),
-        lessons.sharing,
+        lessons.boundary,
         experiment,
     ),
     Case(
         lambda: tr("`prefix_sharing` counts with the class that is passed in"),
-        lessons.sharing,
+        lessons.boundary,
         honest_experiment,
     ),
 )

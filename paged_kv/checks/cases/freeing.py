@@ -151,12 +151,12 @@ def freeing_a_shared_block(s: Script) -> None:
 FREEING_CASES = (
     Case(
         lambda: tr("`free()` gives back all blocks and leaves an empty table"),
-        lessons.pool,
+        lessons.blocks,
         freeing,
     ),
     Case(
         lambda: tr("`free()` leaves a block that somebody else holds"),
-        lessons.pool,
+        lessons.blocks,
         freeing_a_shared_block,
     ),
 )

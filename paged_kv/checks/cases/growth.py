@@ -195,17 +195,17 @@ def _expect_returned(s: Script, name: str, returned: object) -> None:
 GROWTH_CASES = (
     Case(
         lambda: tr("a new sequence is empty, whatever other sequences did"),
-        lessons.block_table,
+        lessons.blocks,
         fresh_sequence,
     ),
     Case(
         lambda: tr("append takes a block only when the last one is full"),
-        lessons.block_table,
+        lessons.blocks,
         growth,
     ),
     Case(
         lambda: tr("block tables and append give physical block ids"),
-        lessons.block_table,
+        lessons.blocks,
         physical_ids,
     ),
 )

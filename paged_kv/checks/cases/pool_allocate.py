@@ -170,22 +170,22 @@ def exhaustion(s: Script) -> None:
 ALLOCATE_CASES = (
     Case(
         lambda: tr("a new pool is empty, whatever other pools did"),
-        lessons.pool,
+        lessons.blocks,
         fresh_pool,
     ),
     Case(
         lambda: tr("`allocate()` gives each block once"),
-        lessons.pool,
+        lessons.blocks,
         allocation,
     ),
     Case(
         lambda: tr("ref, used, free and peak follow each `allocate()`"),
-        lessons.pool,
+        lessons.blocks,
         allocation_counts,
     ),
     Case(
         lambda: tr("an empty pool raises and stays as it is"),
-        lessons.pool,
+        lessons.run_out,
         exhaustion,
     ),
 )

@@ -153,17 +153,17 @@ def double_release(s: Script) -> None:
 RELEASE_CASES = (
     Case(
         lambda: tr("a released block can be allocated again"),
-        lessons.pool,
+        lessons.blocks,
         release,
     ),
     Case(
         lambda: tr("a block returns only when its count is 0"),
-        lessons.pool,
+        lessons.blocks,
         shared_block,
     ),
     Case(
         lambda: tr("a release too many raises and does no harm"),
-        lessons.pool,
+        lessons.blocks,
         double_release,
     ),
 )

@@ -75,7 +75,7 @@ def _bytes_per_block(s: Script) -> None:
 STORAGE_CASES = (
     Case(
         lambda: tr("k and v have the shape and dtype asked for; `bytes_per_block()`"),
-        lessons.pool,
+        lessons.blocks,
         storage,
     ),
 )

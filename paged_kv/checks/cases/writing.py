@@ -90,17 +90,17 @@ def wrong_shape(s: Script) -> None:
 WRITING_CASES = (
     Case(
         lambda: tr("K and V of each token are in its slot, in all layers"),
-        lessons.block_table,
+        lessons.blocks,
         writing,
     ),
     Case(
         lambda: tr("an append without a free block raises and changes nothing"),
-        lessons.block_table,
+        lessons.run_out,
         failed_append,
     ),
     Case(
         lambda: tr("k and v of a wrong shape are refused and change nothing"),
-        lessons.block_table,
+        lessons.blocks,
         wrong_shape,
     ),
 )
