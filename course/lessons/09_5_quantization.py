@@ -20,7 +20,7 @@ r"""
 - сказать, чем K отличается от V и какой масштаб (*scale*) спасает от канала-выброса (*outlier channel*);
 - честно посчитать биты на элемент, со всеми масштабами и точным окном.
 
-Понадобятся уроки [09.1](09.1_blocks.ipynb) и немного терпения к таблицам.
+Понадобится [урок 09.1](09.1_blocks.ipynb).
 """
 
 # %% [markdown] key="title" lang="en"
@@ -36,7 +36,7 @@ Here you shrink blocks and measure each time what it cost. After the lesson you 
 - say how K differs from V, and which scale (*масштаб*) helps against an outlier channel (*канал-выброс*);
 - count bits per element honestly, with all scales and the exact window.
 
-You need lesson [09.1](09.1_blocks.ipynb) and a little patience with tables.
+You need [lesson 09.1](09.1_blocks.ipynb).
 """
 
 # %% key="setup"
@@ -66,7 +66,6 @@ from paged_kv.quantization import (
     GroupedInt,
     Hadamard,
     QuantizedBlockPool,
-    RandomRotation,
     SymmetricInt,
 )
 from paged_kv.quantization.ladder import Scheme, ladder, measure
@@ -75,6 +74,11 @@ from paged_kv.serving import Table, number, size
 from paged_kv.widgets.quantizer import QuantizerBench
 
 use_language("{{lang}}")
+
+
+def table(heads, rows, caption):
+    return Table(dict(zip(heads, zip(*rows, strict=True), strict=True)), caption)
+
 
 # %% [markdown] key="bound" lang="ru"
 r"""
@@ -112,20 +116,10 @@ codes, scale = quantize_block_int8(block)
 error = np.abs(dequantize_block_int8(codes, scale) - block)
 amax = np.abs(block).max(axis=(0, 2))
 span = block.max(axis=(0, 2)) - block.min(axis=(0, 2))
-Table(
-    [tr("head"), "amax", "amax / 254", tr("largest error"), "(max - min) / 254"],
-    [
-        [
-            str(h),
-            *(
-                number(v, 4)
-                for v in (amax[h], amax[h] / 254, error[:, h].max(), span[h] / 254)
-            ),
-        ]
-        for h in range(8)
-    ],
-    tr("int8, one scale per head"),
-)
+columns = amax, amax / 254, error.max(axis=(0, 2)), span / 254
+rows = [[str(h), *(number(column[h], 4) for column in columns)] for h in range(8)]
+heads = [tr("head"), "amax", "amax / 254", tr("largest error"), "(max - min) / 254"]
+table(heads, rows, tr("int8, one scale per head"))
 
 # %% [markdown] key="bound-trap" lang="ru"
 r"""
@@ -190,23 +184,11 @@ for quantizer, tokens in (
     parameters = sum(p.nbytes for p in params)
     share = 100 * parameters / (codes.nbytes + parameters)
     bits = quantizer.bits_per_element((tokens, 8, 128))
-    rows.append(
-        [
-            quantizer.name,
-            str(tokens),
-            number(bits, 3),
-            number(share, 2),
-            size(elements * bits / 8, 1),
-        ]
-    )
-heads = [
-    tr("quantiser"),
-    tr("tokens in a block"),
-    tr("bits per element"),
-    tr("of them parameters, %"),
-    tr("4096 tokens"),
-]
-Table(heads, rows, tr("Bits per element, everything counted"))
+    sizes = [number(bits, 3), number(share, 2), size(elements * bits / 8, 1)]
+    rows.append([quantizer.name, str(tokens), *sizes])
+heads = [tr("quantiser"), tr("tokens in a block"), tr("bits per element")]
+heads += [tr("of them parameters, %"), tr("4096 tokens")]
+table(heads, rows, tr("Bits per element, everything counted"))
 
 # %% [markdown] key="tail" lang="ru"
 r"""
@@ -381,7 +363,7 @@ for quantizer, tokens in (
     rms = [np.sqrt(np.square(error[:, m]).mean()) for m in (~outlier, outlier)]
     rows.append([quantizer.name, *(number(v, 3) for v in rms)])
 heads = [tr("quantiser"), tr("rms error, ordinary channels"), tr("outlier channels")]
-Table(heads, rows, tr("K with outlier channels in four bits; ordinary rms is 1"))
+table(heads, rows, tr("K with outlier channels in four bits; ordinary rms is 1"))
 
 # %% key="zeros"
 codes, _ = SymmetricInt(4).quantize(K.reshape(-1, 16, 3, 64))
@@ -390,20 +372,20 @@ print(f"int4/head: {np.mean(ordinary == 0):.0%} of ordinary codes are 0")
 
 # %% [markdown] key="outliers-after" lang="ru"
 r"""
-Масштаб на голову бессилен. Его задаёт выброс, а расплачиваются все остальные каналы: шаг становится таким крупным, что большинство их кодов — нули. Масштаб на токен не лучше: выброс сидит в *каждом* токене. Помогает либо свой масштаб у каждого канала, либо поворот, который размазывает выброс по всем каналам сразу.
+Масштаб на голову бессилен. Его задаёт выброс, а расплачиваются все остальные каналы: шаг становится таким крупным, что большинство их кодов — нули. Масштаб на токен немногим лучше: выброс сидит в *каждом* токене; группы по 32 лишь ограничивают круг пострадавших. Помогает либо свой масштаб у каждого канала, либо поворот, который размазывает выброс по всем каналам сразу.
 
 Поэкспериментируйте. Выберите способ, подвигайте силу выброса и посмотрите на три таблицы: блок, его коды и ошибку.
 """
 
 # %% [markdown] key="outliers-after" lang="en"
 r"""
-A scale per head is powerless. The outlier sets it, and all other channels pay: the step becomes so large that most of their codes are zeros. A scale per token is hardly better: the outlier sits in *every* token. What helps is either a scale for each channel, or a rotation that smears the outlier over all channels at once.
+A scale per head is powerless. The outlier sets it, and all other channels pay: the step becomes so large that most of their codes are zeros. A scale per token is hardly better: the outlier sits in *every* token; groups of 32 only limit the circle of those who suffer. What helps is either a scale for each channel, or a rotation that smears the outlier over all channels at once.
 
 Try it out. Choose a way, move the strength of the outlier, and look at the three tables: the block, its codes and the error.
 """
 
 # %% key="widget"
-QuantizerBench()
+QuantizerBench(start="int4/head")
 
 # %% [markdown] key="static" lang="ru"
 r"""
@@ -432,7 +414,7 @@ for quantizer, tokens in (
         row.append(number(np.sqrt(np.square(ordinary).mean()), 3))
     rows.append(row)
 caption = tr("rms error of ordinary channels, by outlier strength")
-Table([tr("quantiser"), "×1", "×4", "×16"], rows, caption)
+table([tr("quantiser"), "×1", "×4", "×16"], rows, caption)
 
 # %% [markdown] key="offset" lang="ru"
 r"""
@@ -509,7 +491,7 @@ rows = [
 ]
 heads = [tr("scheme"), tr("bits"), tr("error of K, %"), tr("error of V, %")]
 heads += [tr("error of the output, %"), tr("KL, nats"), tr("same top token, %")]
-Table(heads, rows, tr("512 tokens, 3 KV heads of 64, synthetic K and V"))
+table(heads, rows, tr("512 tokens, 3 KV heads of 64, synthetic K and V"))
 
 # %% key="ladder-figure"
 families = {
@@ -573,12 +555,12 @@ for factor in (1, 100):
 
 # %% [markdown] key="fp8-trap" lang="ru"
 r"""
-> **Ловушка.** «Перевести в FP8 — это один вызов». Без обрезки одно слишком большое число превращается в NaN, а через softmax он отравляет весь ответ. С обрезкой и неподходящим масштабом большие ключи просто теряют величину. Да и одним хранением дело не кончается: в проверке 2026 года на 128 тысячах токенов точность на Hopper падала с 91 % до 13 %, пока не исправили *накопление* произведений.
+> **Ловушка.** «Перевести в FP8 — это один вызов». Без обрезки одно слишком большое число превращается в NaN, а через softmax он отравляет весь ответ. С обрезкой и неподходящим масштабом большие ключи просто теряют величину. Да и одним хранением дело не кончается: на 128 тысячах токенов авторы vLLM видели на Hopper падение с 91 % до 13 %, пока не исправили *накопление* произведений (блог vLLM, «The State of FP8 KV-Cache», 2026).
 """
 
 # %% [markdown] key="fp8-trap" lang="en"
 r"""
-> **Trap.** "Moving to FP8 is one call." Without clamping, one number that is too large becomes NaN, and through softmax it poisons the whole answer. With clamping and an unsuitable scale, large keys simply lose their size. Nor is storage the end of it: in a 2026 test over 128 thousand tokens accuracy on Hopper fell from 91% to 13% until the *accumulation* of products was mended.
+> **Trap.** "Moving to FP8 is one call." Without clamping, one number that is too large becomes NaN, and through softmax it poisons the whole answer. With clamping and an unsuitable scale, large keys simply lose their size. Nor is storage the end of it: over 128 thousand tokens vLLM's authors saw a fall from 91% to 13% on Hopper, until the *accumulation* of products was mended (vLLM's blog, "The State of FP8 KV-Cache", 2026).
 """
 
 # %% [markdown] key="k-against-v" lang="ru"
@@ -696,7 +678,7 @@ rows = [
     [tr("FP8 needs calibration"), errors_of("fp8 static", "fp8 calibrated")],
     [tr("a codebook needs no rotation"), errors_of("Lloyd–Max 4", "rotated L–M 4")],
 ]
-Table(
+table(
     [tr("claim"), tr("error of the output, %")], rows, tr("Common claims, checked here")
 )
 
@@ -755,20 +737,20 @@ rows = [
     ["KVarN", tr("the best results at 2 bits"), tr("not built here")],
 ]
 heads = [tr("method"), tr("claimed"), tr("here, bits: error of the output")]
-Table(heads, rows, tr("Claimed and measured"))
+table(heads, rows, tr("Claimed and measured"))
 
 # %% [markdown] key="papers-after" lang="ru"
 r"""
 Источники: [KIVI](https://arxiv.org/abs/2402.02750), таблицы CoQA (там же: на Llama-2-13B K по каналам и V по токенам дают 63,5, K по токенам — 52,9, а V по каналам — 2,9); [QuaRot](https://arxiv.org/abs/2404.00456), аннотация (Llama-2-70B, веса и активации тоже в четырёх битах); [TurboQuant](https://arxiv.org/abs/2504.19874), аннотация; [KVarN](https://arxiv.org/abs/2606.03458).
 
-> **Ловушка.** «С TurboQuant два бита — рабочий режим и для рассуждений». Проверка авторов vLLM показала иное: трёхбитные варианты теряют около 20 пунктов на AIME25. Если метод ничего не теряет на одной задаче, для другой это ещё ничего не значит.
+> **Ловушка.** «С TurboQuant два бита — рабочий режим и для рассуждений». Проверка в блоге vLLM (2026) показала иное: трёхбитные варианты теряют около 20 пунктов на AIME25 (Qwen3-30B-A3B-Thinking). Если метод ничего не теряет на одной задаче, для другой это ещё ничего не значит.
 """
 
 # %% [markdown] key="papers-after" lang="en"
 r"""
 Sources: [KIVI](https://arxiv.org/abs/2402.02750), tables of CoQA (also there: on Llama-2-13B K per channel and V per token give 63.5, K per token 52.9, and V per channel 2.9); [QuaRot](https://arxiv.org/abs/2404.00456), abstract (Llama-2-70B, weights and activations in four bits as well); [TurboQuant](https://arxiv.org/abs/2504.19874), abstract; [KVarN](https://arxiv.org/abs/2606.03458).
 
-> **Trap.** "With TurboQuant two bits are a working regime, for reasoning too." A study by vLLM's authors showed otherwise: three-bit variants lose about 20 points on AIME25. That a method loses nothing on one task says nothing yet about another.
+> **Trap.** "With TurboQuant two bits are a working regime, for reasoning too." A study on vLLM's blog (2026) showed otherwise: three-bit variants lose about 20 points on AIME25 (Qwen3-30B-A3B-Thinking). That a method loses nothing on one task says nothing yet about another.
 """
 
 # %% [markdown] key="capacity" lang="ru"
@@ -805,7 +787,7 @@ heads = [
     tr("requests in 60 GB"),
     tr("times fp16"),
 ]
-Table(heads, rows, tr("Capacity of the reference model"))
+table(heads, rows, tr("Capacity of the reference model"))
 
 # %% [markdown] key="summary" lang="ru"
 r"""

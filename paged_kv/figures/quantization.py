@@ -54,6 +54,7 @@ def channel_sizes(K: ArrayLike, V: ArrayLike) -> Described:
         ax.set_title(name)
         ax.set_xlabel(tr("channel (dashed: the median)"))
         largest[name] = float(amax.max() / np.median(amax))
+    axes[0].yaxis.set_major_locator(MultipleLocator(4))
     axes[0].set_ylabel(tr("largest magnitude"))
     return Described(
         figure,
@@ -86,7 +87,7 @@ def tail_errors(errors: Mapping[str, float]) -> Described:
     _plain_numbers(ax)
     ax.set_xlabel(tr("largest error, logarithmic"))
     listed = ", ".join(f"{n}: {number(v, 3)}" for n, v in errors.items())
-    return Described(figure, tr("Largest error. {list}.", list=listed))
+    return Described(figure, tr("Largest error: {list}.", list=listed))
 
 
 def bits_and_error(series: Mapping[str, Sequence[tuple[float, float]]]) -> Described:
@@ -142,18 +143,12 @@ def window_cost(
     """
     figure, (ax,) = subplots(1)
     for i, (name, values) in enumerate(bits.items()):
-        ax.plot(lengths, values, color=_COLOURS[i], linestyle=_DASHES[i], linewidth=1.6)
-        ax.annotate(
-            name,
-            (lengths[-1], values[-1]),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            color=_COLOURS[i],
-        )
+        ax.plot(lengths, values, _DASHES[i], color=_COLOURS[i], label=name)
     ax.set_xscale("log", base=2)
-    ax.set_xlim(lengths[0], lengths[-1] * 2.4)
+    ax.set_xlim(lengths[0], lengths[-1])
     ax.set_ylim(0, 17)
+    ax.yaxis.set_major_locator(MultipleLocator(4))
+    ax.legend(frameon=False)
     _plain_numbers(ax)
     ax.set_xlabel(tr("tokens in the cache"))
     ax.set_ylabel(tr("bits per element"))
@@ -208,12 +203,18 @@ def sensitivity(
         f"{name}: K {_percent(k)}, V {_percent(v)}"
         for name, k, v in zip(names, k_only, v_only, strict=True)
     )
-    return Described(figure, tr("Error of the output in %. {list}.", list=listed))
+    return Described(figure, tr("Error of the output in %: {list}.", list=listed))
 
 
 def _plain_numbers(ax: Axes) -> None:
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _short(v)))
     ax.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: ""))
+
+
+def _short(value: float) -> str:
+    """Return a tick's number without trailing zeros, marked as in the language."""
+    digits = next(n for n in range(7) if round(value, n) == value or n == 6)
+    return number(value, digits)
 
 
 def _percent(value: float) -> str:

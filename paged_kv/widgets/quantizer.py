@@ -118,16 +118,30 @@ class QuantizerBench(StoredWidget):
         What the list offers; the course's own when not given.
     strength : int
         Outlier strength at the start, 1 … 16.
+    start : str, optional
+        Name of the quantiser to start with; the first one when not given.
+
+    Raises
+    ------
+    ValueError
+        When no quantiser has that name.
     """
 
     def __init__(
-        self, quantizers: Sequence[Quantizer] | None = None, strength: int = 4
+        self,
+        quantizers: Sequence[Quantizer] | None = None,
+        strength: int = 4,
+        start: str = "",
     ) -> None:
         offered = list(quantizers or quantizer_list())
+        named = {q.name: q for q in offered}
+        start = start or offered[0].name
+        if start not in named:
+            raise ValueError(f"no quantiser {start!r}; there are: {', '.join(named)}")
         self._view = widgets.HTML()
         self.quantizer = widgets.Dropdown(
-            options=[(q.name, q) for q in offered],
-            value=offered[0],
+            options=list(named.items()),
+            value=named[start],
             tooltip=tr("Quantiser"),
         )
         self.strength = widgets.IntSlider(
