@@ -152,11 +152,16 @@ class BlockAllocator:
         np.add.at(self.ref, ids, 1)
         np.add.at(self.held, ids, 1)
 
-    def index_with(self, index: IndexesContents) -> None:
+    def index_with(self, index: IndexesContents) -> FreeQueue:
         """Let a prefix cache find blocks by contents: freed blocks keep theirs longest.
 
         From now on the block freed longest ago is handed out first, `touch` is O(1),
         and `index` is told of every block whose contents are about to change.
+
+        Returns
+        -------
+        FreeQueue
+            The free blocks, for the cache to look at.
 
         Raises
         ------
@@ -167,7 +172,8 @@ class BlockAllocator:
             raise ValueError(f"the pool is already indexed by {self._index!r}")
         self._index = index
         # The stack's top comes first, as before.
-        self._free_list = FreeQueue(reversed(list(self._free_list)))
+        self._free_list = queue = FreeQueue(reversed(list(self._free_list)))
+        return queue
 
     def touch(self, blocks: Iterable[int]) -> None:
         """Let a holder share `blocks`, in use or free: a free one is taken back.

@@ -75,12 +75,22 @@ class PrefixCache:
         self._hash = hash_fn
         self._by_key: dict[bytes, list[_Prefix]] = {}  # more than one: a collision
         self._by_block: dict[int, _Prefix] = {}
-        pool.index_with(self)
+        self._queue = pool.index_with(self)
 
     @property
     def cached(self) -> int:
         """Number of blocks that can be found, in use or free."""
         return len(self._by_block)
+
+    def free_blocks(self) -> list[tuple[int, bool]]:
+        """Return the free blocks in the order in which they will be reused.
+
+        Returns
+        -------
+        list of (int, bool)
+            Block, and whether it can still be found.
+        """
+        return [(block, block in self._by_block) for block in self._queue]
 
     def match(
         self, tokens: ArrayLike, *, lora: str | None = None, salt: str | None = None

@@ -12,15 +12,18 @@ Decode = Callable[[list[int]], str]
 
 MAX_SHOWN = 12  # tokens or blocks of one node
 
-# Both colours are set, so that the tree reads the same on a light and a dark page.
+# The colours of the page, light or dark, where it has some. The id in `:not` makes
+# these rules stronger than those of a page that resets its lists.
 STYLE = """<style>
-.pkv-tree{background:#fff;color:#1a1a1a;padding:8px 12px;font:13px/1.5 sans-serif;
+.pkv-tree:not(#_){background:var(--jp-layout-color0,#fff);
+color:var(--jp-ui-font-color0,#1a1a1a);padding:8px 0;font-size:14px;line-height:1.7;
 overflow-x:auto}
-.pkv-tree ul{list-style:none;margin:0 0 0 8px;padding:0 0 0 14px;
+.pkv-tree:not(#_) ul{list-style:none;margin:0 0 0 10px;padding:0 0 0 14px;
 border-left:1px solid #8a8a8a}
-.pkv-tree code{background:#eef1f4;color:#1a1a1a;padding:1px 5px;border-radius:3px}
-.pkv-tree .locked>code{background:#0072b2;color:#fff}
-.pkv-tree small{color:#555}
+.pkv-tree:not(#_) code{background:none;color:inherit;padding:1px 6px;
+border:1px solid #8a8a8a;border-radius:4px}
+.pkv-tree:not(#_) .locked>code{background:#0072b2;border-color:#0072b2;color:#fff}
+.pkv-tree:not(#_) small{font-size:12px;margin-left:4px}
 </style>"""
 
 

@@ -268,6 +268,15 @@ class TestEviction:
             left.append(cache.match(range(13))[1])
         assert left == [10, 8, 6, 4, 2, 0]
 
+    def test_free_blocks_say_what_is_reused_next_and_what_is_found(self, make):
+        pool, cache = make(num_blocks=5, block_size=2)
+        a, _ = run(cache, "a", [1, 2, 3, 4, 5])
+        assert cache.free_blocks() == [(3, False), (4, False)]
+        a.free()
+        unused = [(3, False), (4, False), (2, False)]
+        assert cache.free_blocks() == [*unused, (1, True), (0, True)]
+        audit(pool, cache)
+
     def test_touched_blocks_go_to_the_end_of_the_line(self, make):
         pool, cache = make(num_blocks=4, block_size=2)
         run(cache, "a", [1, 2, 3])[0].free()

@@ -34,6 +34,7 @@ PROMPTS = st.builds(
     st.lists(st.integers(0, 1), max_size=2),
 )
 EXTRAS = st.sampled_from([{}, {}, {"lora": "x"}, {"salt": "x"}])
+NUM_BLOCKS = st.integers(2, 8) | st.integers(1, 20)  # often too few, seldom plenty
 SHARE = st.sampled_from([0.0, 0.3, 0.5, 0.8, 1.0])
 
 
@@ -185,7 +186,7 @@ class PrefixMachine(CacheMachine):
 
     @initialize(
         bs=st.sampled_from([1, 2, 3, 4]),
-        num_blocks=st.integers(1, 20),
+        num_blocks=NUM_BLOCKS,
         collide=st.booleans(),
     )
     def start(self, bs, num_blocks, collide):
@@ -278,7 +279,7 @@ class RadixMachine(CacheMachine):
     takes_extra = False
     nodes = Bundle("nodes")
 
-    @initialize(bs=st.sampled_from([1, 2, 3, 4]), num_blocks=st.integers(1, 20))
+    @initialize(bs=st.sampled_from([1, 2, 3, 4]), num_blocks=NUM_BLOCKS)
     def start(self, bs, num_blocks):
         self.begin(bs, num_blocks)
         self.cache = RadixCache(self.pool)
