@@ -231,7 +231,7 @@ MISTAKES = {
     ),
     "never coded": (
         "never-coded",
-        "cache.blocks is empty",
+        "`cache.blocks` is empty",
         "== self.block_size:",
         "== -1:",
     ),

@@ -16,6 +16,7 @@ from paged_kv.messages import tr
 from paged_kv.quantization import dequantize_block_int8, quantize_block_int8
 
 Array = NDArray[Any]
+HEADS, DIM = 3, 8  # of all blocks that the cases make
 
 
 def _amax(K: Array) -> Array:
@@ -27,41 +28,47 @@ def _range(K: Array) -> Array:
     return np.asarray(high - K.min(axis=(0, 2), keepdims=True))
 
 
+def one_scale_cause() -> str:
+    """Return the explanation of one scale for all heads."""
+    return tr(
+        "All heads share one scale, so the largest head decides how "
+        "coarse the others are. Take the maximum over axes 0 and 2 only."
+    )
+
+
+def _range_cause() -> str:
+    return tr(
+        "The scale comes from the range, `max - min`. These codes are symmetric and "
+        "have no zero point: take the largest magnitude, `max|K|`."
+    )
+
+
 #: K → the scale that a mistake gives.
 SCALE_FLAWS: dict[str, tuple[Callable[[Array], Array], Callable[[], str]]] = {
     "one-scale-for-all-heads": (
         lambda K: np.full((1, K.shape[1], 1), np.abs(K).max() / 127),
-        lambda: tr(
-            "All heads share one scale, so the largest head decides how coarse the "
-            "others are. Take the maximum over axes 0 and 2 only."
-        ),
+        one_scale_cause,
     ),
     "range-in-place-of-amax": (
         lambda K: _range(K) / 254,
-        lambda: tr(
-            "The scale comes from the range, max - min. These codes are symmetric and "
-            "have no zero point: take the largest magnitude, max|K|."
-        ),
+        _range_cause,
     ),
     "range-over-255": (
         lambda K: _range(K) / 255,
-        lambda: tr(
-            "The scale comes from the range, max - min. These codes are symmetric and "
-            "have no zero point: take the largest magnitude, max|K|."
-        ),
+        _range_cause,
     ),
     "sign-lost": (
         lambda K: K.max(axis=(0, 2), keepdims=True) / 127,
         lambda: tr(
-            "The scale comes from the largest value; the largest magnitude may belong "
-            "to a negative one. Take np.abs first."
+            "The scale comes from the largest value; the largest magnitude "
+            "may belong to a negative one. Take `np.abs` first."
         ),
     ),
     "divided-by-128": (
         lambda K: _amax(K) / 128,
         lambda: tr(
-            "With amax / 128 the largest value becomes 128, and int8 ends at 127. "
-            "Divide by 127."
+            "With `amax / 128` the largest value becomes 128, and int8 ends "
+            "at 127. Divide by 127."
         ),
     ),
     "divided-by-255": (
@@ -72,13 +79,13 @@ SCALE_FLAWS: dict[str, tuple[Callable[[Array], Array], Callable[[], str]]] = {
     ),
     "scale-not-divided": (
         _amax,
-        lambda: tr("The scale is the value of one step: amax / 127."),
+        lambda: tr("The scale is the value of one step: `amax / 127`."),
     ),
     "scale-inverted": (
         lambda K: 127 / _amax(K),
         lambda: tr(
-            "The scale is upside down: 127 / amax. It is what a code is multiplied "
-            "by when it is read back, amax / 127."
+            "The scale is upside down: `127 / amax`. It is what a code is "
+            "multiplied by when it is read back, `amax / 127`."
         ),
     ),
 }
@@ -88,15 +95,15 @@ CODE_FLAWS: dict[str, tuple[Callable[[Array], Array], Callable[[], str]]] = {
     "truncated": (
         np.trunc,
         lambda: tr(
-            "The codes are cut off towards 0, which doubles the largest error. Round "
-            "before the cast: np.round."
+            "The codes are cut off towards 0, which doubles the largest "
+            "error. Round before the cast: `np.round`."
         ),
     ),
     "floored": (
         np.floor,
         lambda: tr(
-            "The codes are rounded down, which doubles the largest error and shifts "
-            "everything. Round to the nearest: np.round."
+            "The codes are rounded down, which doubles the largest error and "
+            "shifts everything. Round to the nearest: `np.round`."
         ),
     ),
 }
@@ -153,9 +160,6 @@ BLOCK_FLAWS: dict[str, tuple[Callable[[Array, Array], Array], Callable[[], str]]
     ),
     "one-scale-for-all-heads": (
         _one_scale,
-        lambda: tr(
-            "All heads share one scale, so the largest head decides how coarse the "
-            "others are. Take the maximum over axes 0 and 2 only."
-        ),
+        one_scale_cause,
     ),
 }
