@@ -34,7 +34,7 @@ def clean(text: str, longest: int = LONGEST) -> str:
     """Remove addresses and folders from `text`, and shorten it."""
     text = re.sub(r"\b0x[0-9a-fA-F]{4,}", "0x…", text)
     text = re.sub(
-        r"(?<![\w.])(?:[A-Za-z]:)?(?:[\\/][\w.\-+ ]+){2,}",
+        r"(?<![\w.])(?:[A-Za-z]:)?(?:[\\/][\w.\-+][\w.\-+ ]*){2,}",
         lambda match: PurePath(match.group().replace("\\", "/")).name,
         text,
     )

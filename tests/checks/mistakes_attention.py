@@ -17,6 +17,17 @@ WALK = "enumerate(seq.block_table)"
 LOCAL = "        # each block on its own\n"
 REFERENCE_SCORES = '    scores = np.einsum("kgd,tkd->kgt", grouped, K) * scale\n'
 
+GATHERED = {
+    "by concatenation": "K_all = np.concatenate(list(pool.k[layer, seq.block_table]))",
+    "block by block": "K_all = np.concatenate("
+    "[pool.k[layer, block] for block in seq.block_table])",
+    "token by token": "K_all = np.array([pool.k[layer, "
+    "seq.block_table[t // size], t % size] for t in range(len(seq))])",
+    "by the module": "K_all, _ = pool.read_blocks(layer, np.array(seq.block_table))",
+    "for checking": "from paged_kv import gather_kv\n"
+    "    K_all, _ = gather_kv(pool, seq, layer)",
+}
+
 MISTAKES = [
     # The reference.
     mistake(
@@ -393,6 +404,18 @@ MISTAKES = [
         '        raise ValueError("q does not fit")\n'
         "    return reference_attention(K[: len(seq)], V[: len(seq)], q, scale)\n"
         "    n_heads, head_dim = q.shape\n    n_kv_heads",
+    ),
+    *(
+        mistake(
+            f"the whole K is gathered {how}",
+            "whole-k-gathered",
+            "read a block",
+            "    grouped = q.reshape(n_kv",
+            f"    {line}\n    grouped = q.reshape(n_kv",
+            LOOP_K,
+            "        K = K_all[i * size : i * size + valid]\n",
+        )
+        for how, line in GATHERED.items()
     ),
     mistake(
         "a general mistake",
