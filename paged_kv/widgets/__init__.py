@@ -12,6 +12,7 @@ from paged_kv.widgets.page import Picture
 from paged_kv.widgets.playground import Playground
 from paged_kv.widgets.record import Recording, record
 from paged_kv.widgets.render import draw
+from paged_kv.widgets.softmax import SoftmaxStepper
 
 __all__ = [
     "BlockExplorer",
@@ -19,6 +20,7 @@ __all__ = [
     "Picture",
     "Playground",
     "Recording",
+    "SoftmaxStepper",
     "compare",
     "draw",
     "record",
