@@ -79,6 +79,12 @@ class Workload:
         """Tokens of prompt and answer together, shape (n,)."""
         return self.prompt + self.output
 
+    def faster(self, factor: float) -> Workload:
+        """Return the same requests, arriving `factor` times as often."""
+        if not 0 < factor < math.inf:
+            raise ValueError(f"factor must be a number > 0, got {factor!r}")
+        return Workload(self.arrival / factor, self.prompt, self.output, self.name)
+
     def no_longer_than(self, max_len: int) -> Workload:
         """Return the requests of at most `max_len` tokens in all."""
         keep = self.total <= max_len
