@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "radix_cache": {*CORE, "caching", *RADIX},
     "serving": {"messages", *CORE, *CACHES},
     "model": {"messages", *CORE, *CACHES, "serving"},
+    "gpu": {*BOOKS, "pool"},
     # what people see: nothing stands on these
     "figures": {"messages", "paged_kv", *CORE, "serving"},
     "widgets": {"messages", "paged_kv", *CORE},
