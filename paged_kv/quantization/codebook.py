@@ -53,7 +53,10 @@ class Codebook(Quantizer):
         rms = np.sqrt(power).astype(np.float16)
         wide = rms.astype(np.float32)
         divisor = np.where(wide > 0, wide, np.float32(np.inf))
-        codes = np.searchsorted(self.edges, values / divisor).astype(np.uint8)
+        scaled = values / divisor
+        codes = np.zeros(values.shape, np.uint8)
+        for edge in self.edges:  # few enough to be faster than a search for each value
+            codes += scaled > edge
         return pack(codes, self.bits), (rms,)
 
     def dequantize(self, codes: Array, params: Params) -> NDArray[np.float32]:
