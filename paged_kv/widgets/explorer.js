@@ -58,7 +58,6 @@ live.className = "v";
 live.setAttribute("aria-live", "polite");
 root.append(live);
 const say = () => {
-  const handle = root.querySelector(".noUi-handle");
   const now = root.querySelector(".now p")?.textContent;
   const words = root.querySelector("[data-play]")?.dataset;
   root.querySelectorAll(".widget-play button").forEach((button, i) => {
@@ -66,10 +65,17 @@ const say = () => {
   });
   for (const own of root.querySelectorAll(".pool, .noUi-handle"))
     own.dataset.lmSuppressShortcuts = "true"; // else JupyterLab takes the arrow keys
-  if (!handle || !now) return;
-  handle.setAttribute("aria-label", root.querySelector(".stops").ariaLabel);
-  handle.setAttribute("aria-valuetext", now);
-  if (live.textContent !== now) live.textContent = now;
+  for (const handle of root.querySelectorAll(".noUi-handle")) {
+    const slider = handle.closest(".widget-slider");
+    const label = slider.querySelector(".widget-label");
+    const readout = slider.querySelector(".widget-readout");
+    const name = label?.textContent || label?.title || root.querySelector(".stops")?.ariaLabel;
+    const value = readout?.offsetParent ? readout.textContent : now;
+    if (name) handle.setAttribute("aria-label", name);
+    if (value) handle.setAttribute("aria-valuetext", value);
+  }
+  if (now && root.querySelector(".noUi-handle") && live.textContent !== now)
+    live.textContent = now;
 };
 new MutationObserver(say).observe(root, { childList: true, subtree: true });
 say();
