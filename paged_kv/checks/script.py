@@ -78,6 +78,7 @@ class Script:
         self.lines.clear()
         self.arrays.clear()
         self.tokens.clear()
+        self._handed_out.clear()
 
     def do(self, line: str, note: str = "") -> Any:
         """Run a line, remember it, and return the value of an expression.

@@ -90,11 +90,7 @@ def make_sequence(
     s.do("slots = seq.extend(K, V)")
 
 
-def random_arrays(
-    s: Script,
-    names: str,
-    *shape: int,
-) -> None:
+def random_arrays(s: Script, names: str, *shape: int) -> None:
     """Make arrays of one shape: `names` is "q", or "K, V" with 2 in front."""
     s.do(f"{names} = rng.standard_normal({shape}, dtype=np.float32)")
 
@@ -169,9 +165,9 @@ def _expect_result(s: Script, p: Problem, right: Array | None = None) -> None:
     cause = (
         CAUSES[flaw]() if flaw else tr("The numbers differ, and not in a known way.")
     )
-    difference = np.abs(out - right)
-    heads = [h for h in range(len(right)) if not difference[h].max() <= 1e-5]
-    h, i = np.unravel_index(np.nanargmax(np.nan_to_num(difference, nan=9.9)), out.shape)
+    difference = np.where(np.isfinite(out), np.abs(out - right), np.inf)
+    heads = np.flatnonzero(difference.max(axis=1) > 1e-5).tolist()
+    h, i = np.unravel_index(difference.argmax(), out.shape)
     raise Wrong(
         flaw or "wrong-numbers",
         cause,
