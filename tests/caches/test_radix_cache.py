@@ -548,7 +548,7 @@ class TestRender:
 
     def test_russian(self, cache):
         use_language("ru")
-        assert cache.render().startswith("Дерево префиксов: 5 блоков")
+        assert cache.render().startswith("Префиксное дерево: 5 блоков")
 
     def test_long_runs_are_cut(self, cache):
         insert(cache, list(range(100, 120)))
