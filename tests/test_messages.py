@@ -15,6 +15,7 @@ from paged_kv.messages import trn, use_language
 from paged_kv.messages.build import compile_catalogue
 
 PACKAGE = Path(paged_kv.__file__).parent
+ROOT = PACKAGE.parent
 CATALOGUES = sorted((PACKAGE / "messages" / "ru").glob("*.po"))
 TEXTS = {"tr": 1, "trn": 2}  # how many arguments of a call are messages
 
@@ -32,14 +33,18 @@ def in_code():
 
 
 def calls():
-    """Yield where `tr` and `trn` are called, and the arguments that are messages."""
-    for path in sorted(PACKAGE.rglob("*.py")):
+    """Yield where `tr` and `trn` are called, and the arguments that are messages.
+
+    In the package, and in the masters of the notebooks, whose cells print.
+    """
+    masters = ROOT.glob("course/*/[0-9]*.py")
+    for path in sorted([*PACKAGE.rglob("*.py"), *masters]):
         if path.parent.name == "messages":
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             name = getattr(getattr(node, "func", None), "id", None)
             if isinstance(node, ast.Call) and name in TEXTS:
-                place = f"{path.relative_to(PACKAGE)}:{node.lineno}"
+                place = f"{path.relative_to(ROOT)}:{node.lineno}"
                 yield place, node.args[: TEXTS[name]]
 
 
