@@ -51,7 +51,8 @@ def render(report: Report) -> str:
     body = "".join(_section(section) for section in report.sections)
     return (
         f'<section class="pkv-report" data-state="{state}" '
-        f'data-code="{escape(report.code)}" lang="{report.language}">\n<style>{STYLE}</style>\n'
+        f'data-code="{escape(report.code)}" lang="{report.language}">\n'
+        f"<style>{STYLE}</style>\n"
         f'<p class="title"><span aria-hidden="true">{SIGNS[report.state]} </span>'
         f"{escape(report.title)}</p>\n"
         f"<p>{_prose(report.message)}</p>\n{body}</section>"
