@@ -417,7 +417,7 @@ for lengths, runs in ((SHAREGPT, results), (ALPACA, on_short)):
 r"""
 ### Что здесь предсказано, а что нет
 
-Пакет трёх систем Orca упирается в память, и как быстро идёт шаг, для него почти безразлично. Пакет vLLM в этом опыте упирается в память не всегда, и скорость шага уже важна: по закону Литтла (*Little's law*) в работе столько запросов, сколько их приходит за время одного ответа.
+Пока есть очередь, пакет трёх систем Orca определяет память, а скорость шага решает лишь, будет ли очередь. Пакет vLLM в этом опыте упирается в память не всегда, и скорость шага важнее: по закону Литтла (*Little's law*) в работе столько запросов, сколько их приходит за время одного ответа.
 
 Значит, числа статьи сами говорят, сколько длился шаг. Сравним это с расчётом по пропускной способности карты.
 """
@@ -426,7 +426,7 @@ r"""
 r"""
 ### What is predicted here and what is not
 
-The batch of the three Orca systems is limited by memory, and hardly depends on how fast a step is. That of vLLM is not always so limited in this experiment, and there the speed of a step does matter: by Little's law (*закон Литтла*) as many requests are in progress as arrive during one answer.
+As long as there is a queue, memory sets the batch of the three Orca systems, and the speed of a step only decides whether there is one. That of vLLM is not always limited by memory in this experiment, and there the speed of a step matters more: by Little's law (*закон Литтла*) as many requests are in progress as arrive during one answer.
 
 So the paper's own numbers tell how long a step took. Let us compare that with what the card's bandwidth allows.
 """
