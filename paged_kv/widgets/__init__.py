@@ -5,6 +5,7 @@
 `compare` puts the first wrong step of an exercise beside the right one.
 """
 
+from paged_kv.widgets.calculator import KVCalculator
 from paged_kv.widgets.compare import compare
 from paged_kv.widgets.explorer import BlockExplorer
 from paged_kv.widgets.history import History
@@ -17,6 +18,7 @@ from paged_kv.widgets.softmax import SoftmaxStepper
 __all__ = [
     "BlockExplorer",
     "History",
+    "KVCalculator",
     "Picture",
     "Playground",
     "Recording",
