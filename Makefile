@@ -62,6 +62,10 @@ lint: $(INSTALLED)  ## format and style
 typecheck: $(INSTALLED)  ## types of paged_kv
 	$(RUN) -m mypy
 
+# Several processes share the cores: with a thread per core each, they would mostly wait
+# for one another.
+unit nbval browser: export OMP_NUM_THREADS := 1
+
 unit: $(INSTALLED)  ## tests of the code, in parallel
 	$(PYTEST) -n $(JOBS) tests --ignore=tests/browser
 

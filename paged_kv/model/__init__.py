@@ -1,33 +1,61 @@
-"""A real language model over the student's pool: Llama in numpy, weights, tokenizer."""
+"""A real language model over the student's pool, and an engine that serves it.
+
+Read in this order: `config`, `llama`, `cache` (where the model meets the pool),
+`generation`, then `requests`, `scheduler` and `engine` (continuous batching). `weights`
+and `tokenizer` read files; `adapter` lets a student's own classes be used.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from paged_kv.model.config import LlamaConfig
+from paged_kv.model.engine import Engine
+from paged_kv.model.generation import generate
 from paged_kv.model.llama import Llama
+from paged_kv.model.requests import Answer, Request
 from paged_kv.model.tokenizer import Message, Tokenizer
-from paged_kv.model.weights import WeightsNotFound, find, read
+from paged_kv.model.weights import (
+    WeightsNotFound,
+    find,
+    read_gguf,
+    read_safetensors,
+)
 
 __all__ = [
+    "Answer",
+    "Engine",
     "Llama",
     "LlamaConfig",
     "Message",
+    "Request",
     "Tokenizer",
     "WeightsNotFound",
-    "find",
+    "generate",
     "load",
-    "read",
 ]
 
 
 def load(name: str | Path) -> tuple[Llama, Tokenizer]:
-    """Load a chat model: ``"smollm2-135m"``, or the path of a GGUF file.
+    """Load a chat model and its tokenizer.
+
+    Parameters
+    ----------
+    name : str or Path
+        ``"smollm2-135m"``, the path of a GGUF file, or that of a folder with
+        ``config.json``, ``tokenizer.json`` and safetensors.
 
     Raises
     ------
     WeightsNotFound
         With the command that installs the weights.
+    ValueError
+        For a model or a tokenizer of another type.
     """
     path = find(name)
-    return Llama(*read(path)), Tokenizer.from_gguf(path)
+    if path.is_dir():
+        return Llama(*read_safetensors(path)), Tokenizer.from_folder(path)
+    from gguf import GGUFReader
+
+    reader = GGUFReader(path)  # seconds, mostly for the vocabulary: once for both
+    return Llama(*read_gguf(reader)), Tokenizer.from_gguf(reader)

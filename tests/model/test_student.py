@@ -1,0 +1,184 @@
+"""The model runs on a student's own classes: those of the exercises' solutions."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import paged_kv
+from paged_kv.model import Engine, generate
+from paged_kv.prefix_cache import PrefixCache
+
+SOLUTIONS = Path(__file__).parents[2] / "solutions" / "en"
+
+
+def solution(notebook: str) -> dict:
+    """Run the cells that a student fills in, and return what they define."""
+    text = (SOLUTIONS / notebook).read_text(encoding="utf-8")
+    names = {"np": np, **vars(paged_kv)}
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and "### BEGIN SOLUTION" in source:
+            exec(compile(source, notebook, "exec"), names)
+    return names
+
+
+@pytest.fixture(scope="module")
+def pools():
+    return solution("09.1_block_pool.ipynb")
+
+
+@pytest.fixture(scope="module")
+def attentions():
+    return solution("09.2_paged_attention.ipynb")
+
+
+@pytest.fixture(scope="module")
+def forks():
+    return solution("09.3_prefix_sharing.ipynb")
+
+
+def audit(engine) -> None:
+    """As `BlockPool.check`, for a pool that has none."""
+    listed = [block for a in engine.running for block in a.seq.block_table]
+    counts = np.bincount(listed, minlength=len(engine.pool.ref))
+    np.testing.assert_array_equal(engine.pool.ref, counts)
+    assert engine.pool.used == np.count_nonzero(counts)
+
+
+@pytest.mark.parametrize("own_attention", [False, True])
+@pytest.mark.parametrize("num_blocks", [32, 7])
+def test_engine_on_pool_and_sequence_of_the_first_exercise(
+    tiny, dense, pools, attentions, own_attention, num_blocks
+):
+    calls = []
+
+    def counted(*args):
+        calls.append(args)
+        return attentions["paged_attention"](*args)
+
+    engine = Engine(
+        tiny,
+        num_blocks,
+        4,
+        pool_type=pools["BlockPool"],
+        sequence_type=pools["Sequence"],
+        max_batch=3,
+        token_budget=8,
+        **({"attention": counted} if own_attention else {}),
+    )
+    assert type(engine.pool) is pools["BlockPool"]
+    requests = [engine.submit([i, 7, 3, i, 9], max_tokens=12) for i in range(4)]
+    while engine.running or engine.waiting:
+        engine.step()
+        audit(engine)
+    for request in requests:
+        assert request.answers[0].tokens == dense.answer(request.prompt, 12)
+    assert bool(engine.preemptions) == (num_blocks == 7)
+    assert engine.pool.used == 0
+    assert bool(calls) == own_attention
+
+
+def test_generate_on_the_first_two_exercises(tiny, dense, pools, attentions):
+    c = tiny.config
+    pool = pools["BlockPool"](16, c.n_layers, c.n_kv_heads, c.head_dim, 4)
+    tokens = list(
+        generate(
+            tiny,
+            [5, 4, 3, 2, 1],
+            pool,
+            max_tokens=10,
+            sequence_type=pools["Sequence"],
+            attention=attentions["paged_attention"],
+        )
+    )
+    assert tokens == dense.answer([5, 4, 3, 2, 1], 10)
+    assert pool.used == 0
+
+
+def test_forks_of_the_third_exercise(tiny, dense, forks, attentions):
+    engine = Engine(
+        tiny,
+        64,
+        4,
+        sequence_type=forks["Sequence"],
+        attention=attentions["paged_attention"],
+        max_batch=6,
+    )
+    prefix = list(range(10))
+    engine.share(prefix)
+    requests = [engine.submit([*prefix, 20 + i], max_tokens=6, n=2) for i in range(3)]
+    while engine.running or engine.waiting:
+        engine.step()
+        engine.check()
+    for request in requests:
+        expected = dense.answer(request.prompt, 6)
+        assert [a.tokens for a in request.answers] == [expected] * 2
+    engine.close()
+    assert engine.pool.used == 0
+
+
+class WithoutCopy(paged_kv.Sequence):
+    """Writes into a shared tail as if it were its own."""
+
+    def _tail_is_shared(self):
+        return False
+
+
+class Trusting(paged_kv.BlockPool):
+    """Writes wherever it is told to."""
+
+    def write(self, layer, slots, K, V):
+        for store, rows in ((self.k, K), (self.v, V)):
+            store[layer].reshape(-1, self.n_kv_heads, self.head_dim)[slots] = rows
+
+
+class TestWithoutCopyOnWrite:
+    """One reader is answered what another one asked; and who would have noticed."""
+
+    PREFIX = tuple(range(10))
+    QUESTIONS = ([30, 31], [40, 41], [50, 51])
+
+    def answers(self, tiny, **types):
+        engine = Engine(tiny, 64, 4, token_budget=17, **types)
+        engine.share(self.PREFIX)
+        requests = [
+            engine.submit([*self.PREFIX, *question], max_tokens=6)
+            for question in self.QUESTIONS
+        ]
+        engine.run()
+        return [request.answers[0].tokens for request in requests]
+
+    def test_the_last_to_write_speaks_for_all(self, tiny, dense):
+        expected = [dense.answer([*self.PREFIX, *q], 6) for q in self.QUESTIONS]
+        assert self.answers(tiny) == expected
+        broken = self.answers(tiny, sequence_type=WithoutCopy, pool_type=Trusting)
+        assert broken[-1] == expected[-1]
+        assert broken[0] != expected[0]
+        assert broken[1] != expected[1]
+
+    def test_the_pool_refuses_to_write_into_a_shared_block(self, tiny):
+        with pytest.raises(ValueError, match="only a block with one owner"):
+            self.answers(tiny, sequence_type=WithoutCopy)
+
+
+class TestWhatDoesNotGoTogether:
+    """Refused when the engine is made or the request submitted, not in the middle."""
+
+    def test_our_sequence_over_another_pool(self, tiny, pools):
+        with pytest.raises(ValueError, match="give sequence_type as well"):
+            Engine(tiny, pool_type=pools["BlockPool"])
+
+    def test_a_cache_over_another_sequence(self, tiny, forks):
+        with pytest.raises(ValueError, match="own sequences"):
+            Engine(tiny, sequence_type=forks["Sequence"], cache_type=PrefixCache)
+
+    def test_several_answers_without_fork(self, tiny, pools):
+        kinds = {"pool_type": pools["BlockPool"], "sequence_type": pools["Sequence"]}
+        engine = Engine(tiny, 64, 4, **kinds)
+        with pytest.raises(ValueError, match="`fork`"):
+            engine.submit([1], n=2)
+        with pytest.raises(ValueError, match="`fork`"):
+            engine.share([1, 2])
+        assert engine.pool.used == 0
