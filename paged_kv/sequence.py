@@ -129,7 +129,8 @@ class Sequence:
         if needed > pool.free:
             raise OutOfBlocks(
                 f"sequence {self.seq_id!r} of {self.length} tokens needs {needed} "
-                f"blocks for {n} more, {pool.free} free of {pool.num_blocks}"
+                f"block{'s' * (needed != 1)} for {n} more, {pool.free} free of "
+                f"{pool.num_blocks}"
             )
         # Ownership: the shared tail changes hands first (its other holders keep the
         # old block), then the table takes over the new blocks in logical order.
