@@ -9,11 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from paged_kv.messages import language, tr
 from paged_kv.serving.simulator import Result
 
-_STYLE = (
-    "border-collapse:collapse;font-variant-numeric:tabular-nums;color:#1a1a1a;"
-    "background:#ffffff"
-)
-_CELL = "padding:.25em .7em;border-bottom:1px solid #d9d9d9;text-align:"
+# No colours of its own: the page knows whether it is light or dark.
+_STYLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
+_CELL = "padding:.25em .7em;border-bottom:1px solid #8080805a;text-align:"
 
 
 def number(value: float, digits: int = 0) -> str:

@@ -28,7 +28,9 @@ def _run(first: int, last: int) -> str:
 
 def number(value: float, digits: int) -> str:
     """Return a number with at most `digits` decimals, marked as in the language."""
-    text = f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    text = f"{value:.{digits}f}"
+    if digits:
+        text = text.rstrip("0").rstrip(".")
     return text.replace(".", ",") if language() == "ru" else text
 
 

@@ -147,6 +147,7 @@ def test_numbers_have_the_mark_of_the_language():
     ]
     use_language("ru")
     assert number(0.5, 2) == "0,5"
+    assert [number(x, 0) for x in (0, 10, 100)] == ["0", "10", "100"]
 
 
 @pytest.mark.parametrize(
