@@ -83,7 +83,8 @@ def check_caches(
             f"and {v_cache.dtype}"
         )
     scales = {"k_scale": k_scale, "v_scale": v_scale}
-    if (k_cache.dtype == torch.int8) != all(s is not None for s in scales.values()):
+    is_int8 = k_cache.dtype == torch.int8
+    if any((given is not None) != is_int8 for given in scales.values()):
         raise ValueError(
             "k_scale and v_scale belong to int8 caches, and those need both; "
             f"the caches are {k_cache.dtype}"

@@ -70,10 +70,9 @@ class Access(NamedTuple):
     program : tuple of int
         The three program ids.
     tensor : str
-        Its name; "" when a pointer is outside all of them.
+        The kernel's parameter whose memory it was, or is nearest.
     elements : ndarray of int64
-        Flat indices into the tensor that were not masked away; counted from its first
-        element, also outside.
+        What was not masked away, as indices into the tensor's storage.
     is_store : bool
     """
 
@@ -89,7 +88,7 @@ class OutOfBounds(IndexError):
     Attributes
     ----------
     access : Access
-        Its `tensor` is the nearest one.
+        Of the elements outside alone.
     """
 
     def __init__(self, access: Access) -> None:
@@ -101,22 +100,22 @@ class OutOfBounds(IndexError):
 
 
 @contextmanager
-def record_accesses(tensors: Mapping[str, torch.Tensor]) -> Iterator[list[Access]]:
+def record_accesses() -> Iterator[list[Access]]:
     """Record every load and store of the kernels that run inside; interpreter only.
 
-    Nothing outside `tensors` is touched: the kernel is stopped by OutOfBounds, which
-    Triton wraps in an InterpreterError. Without this a wrong pointer would end the
-    whole process.
+    Nothing outside a kernel's own arguments is touched: it is stopped by OutOfBounds,
+    which Triton wraps in an InterpreterError. Without this a wrong pointer would end
+    the whole process.
 
-    Parameters
-    ----------
-    tensors : mapping of str to Tensor
-        All that the kernels get, contiguous and on the CPU.
+    Yields
+    ------
+    list of Access
+        Grows as kernels run, in the order of the program instances.
     """
-    builder: Any = importlib.import_module(
-        "triton.runtime.interpreter"
-    ).interpreter_builder
+    module: Any = importlib.import_module("triton.runtime.interpreter")
+    builder, executor = module.interpreter_builder, module.GridExecutor
     accesses: list[Access] = []
+    tensors: dict[str, torch.Tensor] = {}
 
     def note(pointers: Any, mask: Any, is_store: bool) -> None:
         touched = pointers.data[np.broadcast_to(mask.data, pointers.data.shape)]
@@ -124,13 +123,14 @@ def record_accesses(tensors: Mapping[str, torch.Tensor]) -> Iterator[list[Access
             return
         name, elements = _locate(touched.astype(np.int64), tensors)
         access = Access(tuple(builder.grid_idx), name, elements, is_store)
-        size = tensors[name].numel()
-        outside = elements[(elements < 0) | (elements >= size)]
-        if outside.size:
-            raise OutOfBounds(access._replace(elements=outside))
+        memory = tensors[name].untyped_storage().nbytes()
+        outside = (elements < 0) | (elements >= memory // tensors[name].element_size())
+        if outside.any():
+            raise OutOfBounds(access._replace(elements=elements[outside]))
         accesses.append(access)
 
     load, store = builder.create_masked_load, builder.create_masked_store
+    to_host = executor._init_args_hst
 
     def noted_load(pointers: Any, mask: Any, *others: Any) -> Any:
         note(pointers, mask, is_store=False)
@@ -140,11 +140,20 @@ def record_accesses(tensors: Mapping[str, torch.Tensor]) -> Iterator[list[Access
         note(pointers, mask, is_store=True)
         return store(pointers, value, mask, *others)
 
+    def noted_to_host(self: Any, args: Any, kwargs: Any) -> Any:
+        host_args, host_kwargs = to_host(self, args, kwargs)
+        given = {**dict(zip(self.arg_names, host_args, strict=False)), **host_kwargs}
+        tensors.clear()
+        tensors.update({k: v for k, v in given.items() if torch.is_tensor(v)})
+        return host_args, host_kwargs
+
     builder.create_masked_load, builder.create_masked_store = noted_load, noted_store
+    executor._init_args_hst = noted_to_host
     try:
         yield accesses
     finally:
         del builder.create_masked_load, builder.create_masked_store
+        executor._init_args_hst = to_host
 
 
 def _locate(
@@ -153,12 +162,12 @@ def _locate(
     """Return the tensor with most of the pointers, or the nearest, and the elements."""
 
     def distance(name: str) -> tuple[int, int]:
-        t = tensors[name]
-        start, end = t.data_ptr(), t.data_ptr() + t.numel() * t.element_size()
+        start = tensors[name].untyped_storage().data_ptr()
+        end = start + tensors[name].untyped_storage().nbytes()
         inside = int(((pointers >= start) & (pointers < end)).sum())
         gap = max(start - int(pointers[0]), int(pointers[0]) - end, 0)
         return -inside, gap
 
     name = min(tensors, key=distance)
-    start, size = tensors[name].data_ptr(), tensors[name].element_size()
-    return name, (pointers.ravel() - start) // size
+    start = tensors[name].untyped_storage().data_ptr()
+    return name, (pointers.ravel() - start) // tensors[name].element_size()
