@@ -50,18 +50,24 @@ class BlockPool(BlockAllocator):
         self.n_layers = whole("n_layers", n_layers, 1)
         self.n_kv_heads = whole("n_kv_heads", n_kv_heads, 1)
         self.head_dim = whole("head_dim", head_dim, 1)
-        self.dtype = np.dtype(dtype)
-        if self.dtype.kind != "f" and self.dtype.name != "bfloat16":
-            raise ValueError(f"dtype must be a float type, got {self.dtype}")
-        shape = (
+        self._make_storage(dtype)
+
+    def _make_storage(self, dtype: DTypeLike) -> None:
+        """Set `dtype`, `k` and `v`; pools with another storage replace this."""
+        self.dtype = float_dtype(dtype)
+        self.k = np.empty(self.shape, self.dtype)  # never zeroed: see Attributes
+        self.v = np.empty(self.shape, self.dtype)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int, int]:
+        """Shape of K, and of V, for the whole pool."""
+        return (
             self.n_layers,
             self.num_blocks,
             self.block_size,
             self.n_kv_heads,
             self.head_dim,
         )
-        self.k = np.empty(shape, self.dtype)  # never zeroed: see Attributes
-        self.v = np.empty(shape, self.dtype)
 
     def bytes_per_block(self) -> int:
         """Bytes of one block, K and V of all layers."""
@@ -109,23 +115,8 @@ class BlockPool(BlockAllocator):
             or K and V as in `as_kv`; nothing is written then.
         """
         layer = self.layer_index(layer)
-        slots = np.asarray(slots)
-        if slots.ndim != 1 or slots.dtype.kind not in "iu":
-            raise ValueError(f"slots must be whole numbers (n,), got {slots!r}")
+        slots = self._writable(slots)
         K, V = self.as_kv(K, V, (len(slots), self.n_kv_heads, self.head_dim))
-        if not len(slots):
-            return
-        if slots.min() < 0 or slots.max() >= self.num_blocks * self.block_size:
-            raise ValueError(
-                f"slots {slots.min()}…{slots.max()} reach outside "
-                f"0…{self.num_blocks * self.block_size - 1}"
-            )
-        blocks = np.unique(slots // self.block_size)
-        if (others := blocks[self.ref[blocks] != 1]).size:
-            raise ValueError(
-                f"blocks {others.tolist()} have counts {self.ref[others].tolist()}: "
-                "only a block with one owner may be written; reserve its slots first"
-            )
         for store, rows in ((self.k, K), (self.v, V)):
             store[layer].reshape(-1, self.n_kv_heads, self.head_dim)[slots] = rows
 
@@ -186,6 +177,24 @@ class BlockPool(BlockAllocator):
             raise ValueError(f"layer {number} is outside 0…{self.n_layers - 1}")
         return number
 
+    def _writable(self, slots: ArrayLike) -> NDArray[np.int64]:
+        """Return `slots` as an array, or raise ValueError as `write` says."""
+        slots = np.asarray(slots)
+        if slots.ndim != 1 or slots.dtype.kind not in "iu":
+            raise ValueError(f"slots must be whole numbers (n,), got {slots!r}")
+        end = self.num_blocks * self.block_size
+        if len(slots) and not 0 <= slots.min() <= slots.max() < end:
+            raise ValueError(
+                f"slots {slots.min()}…{slots.max()} reach outside 0…{end - 1}"
+            )
+        blocks = np.unique(slots // self.block_size)
+        if (others := blocks[self.ref[blocks] != 1]).size:
+            raise ValueError(
+                f"blocks {others.tolist()} have counts {self.ref[others].tolist()}: "
+                "only a block with one owner may be written; reserve its slots first"
+            )
+        return slots
+
     def _as_stored(self, name: str, array: ArrayLike, shape: Seq[int]) -> NDArray[Any]:
         given = np.asarray(array)
         if given.shape != tuple(shape):
@@ -201,3 +210,11 @@ class BlockPool(BlockAllocator):
                 f"first at index {tuple(np.argwhere(~np.isfinite(stored))[0].tolist())}"
             )
         return stored
+
+
+def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return `dtype`, or raise ValueError when K and V cannot be stored in it."""
+    found = np.dtype(dtype)
+    if found.kind != "f" and found.name != "bfloat16":
+        raise ValueError(f"dtype must be a float type, got {found}")
+    return found

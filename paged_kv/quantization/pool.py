@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from paged_kv.allocator import HasBlockTable, HoldsBlocks, PoolCorrupted
-from paged_kv.pool import BlockPool
+from paged_kv.pool import BlockPool, float_dtype
 from paged_kv.quantization.base import Quantizer
 from paged_kv.quantization.integers import SymmetricInt
 from paged_kv.quantization.open_blocks import OpenBlock, OpenBlocks
@@ -57,12 +57,18 @@ class QuantizedBlockPool(BlockPool):
         k_quantizer: Quantizer | None = None,
         v_quantizer: Quantizer | None = None,
     ) -> None:
+        self._quantizers = (
+            k_quantizer or SymmetricInt(),
+            v_quantizer or SymmetricInt(),
+        )
         super().__init__(num_blocks, n_layers, n_kv_heads, head_dim, block_size, dtype)
-        del self.k, self.v  # untouched until now: address space, not memory
-        shape = (self.block_size, self.n_kv_heads, self.head_dim)
+
+    def _make_storage(self, dtype: DTypeLike) -> None:
+        self.dtype = float_dtype(dtype)
+        shape = self.shape[2:]
         self.k_codes, self.v_codes = (
-            CodeStore(q or SymmetricInt(), self.n_layers, self.num_blocks, shape)
-            for q in (k_quantizer, v_quantizer)
+            CodeStore(quantizer, self.n_layers, self.num_blocks, shape)
+            for quantizer in self._quantizers
         )
         self.coded = np.zeros((self.n_layers, self.num_blocks), np.bool_)
         self.open = OpenBlocks((self.n_layers, *shape), self.dtype)
@@ -172,24 +178,6 @@ class QuantizedBlockPool(BlockPool):
         for block in self.open:
             if not self.ref[block] or self.coded[:, block].all():
                 raise PoolCorrupted(f"block {block} is free or coded, and still open")
-
-    def _writable(self, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return `slots`, checked as in `BlockPool.write`."""
-        slots = np.asarray(slots)
-        if slots.ndim != 1 or slots.dtype.kind not in "iu":
-            raise ValueError(f"slots must be whole numbers (n,), got {slots!r}")
-        end = self.num_blocks * self.block_size
-        if len(slots) and not 0 <= slots.min() <= slots.max() < end:
-            raise ValueError(
-                f"slots {slots.min()}…{slots.max()} reach outside 0…{end - 1}"
-            )
-        blocks = np.unique(slots // self.block_size)
-        if (others := blocks[self.ref[blocks] != 1]).size:
-            raise ValueError(
-                f"blocks {others.tolist()} have counts {self.ref[others].tolist()}: "
-                "only a block with one owner may be written; reserve its slots first"
-            )
-        return slots
 
     def _write(
         self, layers: Index, slots: NDArray[np.int64], K: NDArray[Any], V: NDArray[Any]
