@@ -112,6 +112,7 @@ def record_accesses() -> Iterator[list[Access]]:
     list of Access
         Grows as kernels run, in the order of the program instances.
     """
+    import_triton()
     module: Any = importlib.import_module("triton.runtime.interpreter")
     builder, executor = module.interpreter_builder, module.GridExecutor
     accesses: list[Access] = []
