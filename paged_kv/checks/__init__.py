@@ -10,7 +10,7 @@ student's objects (`script`), under limits (`runner`), and raises `Wrong` with a
 diagnosis. `examine` turns the first failure into a report (`report`, `html`).
 """
 
-from paged_kv.checks.api import CheckFailed, check, hint, progress
+from paged_kv.checks.api import CheckFailed, check, hint, points, progress
 from paged_kv.checks.report import Report
 
-__all__ = ["CheckFailed", "Report", "check", "hint", "progress"]
+__all__ = ["CheckFailed", "Report", "check", "hint", "points", "progress"]

@@ -1,8 +1,8 @@
-"""What a notebook calls: `check`, `hint`, `progress`."""
+"""What a notebook calls: `check`, `hint`, `points`, `progress`."""
 
 from __future__ import annotations
 
-from paged_kv.checks.examine import examine
+from paged_kv.checks.examine import examine, examine_each
 from paged_kv.checks.registry import EXERCISES
 from paged_kv.checks.report import Note, Report, Section, state_word
 from paged_kv.checks.show import show
@@ -21,7 +21,7 @@ def check(exercise: str, *objects: object, strict: bool = False) -> Report:
     Parameters
     ----------
     exercise : str
-        "09.1", "09.2" or "09.3".
+        The id of an exercise, e.g. "09.1".
     *objects : object
         What the exercise asks for, e.g. the classes `BlockPool` and `Sequence`.
         Nothing else of the notebook is read.
@@ -55,6 +55,23 @@ def hint(exercise: str, level: int = 1) -> Note:
     title = tr("{exercise}: hint {level} of 3", exercise=exercise, level=level)
     text = EXERCISES[exercise].hints()[level - 1]
     return Note(title, tuple(text.split("\n\n")))
+
+
+def points(exercise: str, *objects: object) -> int:
+    """Return how many of the exercise's properties hold, each on its own.
+
+    The value of an nbgrader test cell, which takes a number for partial credit. The
+    check stops at the first property that does not hold; here the others count too.
+
+    Raises
+    ------
+    CheckFailed
+        If there is no such exercise, or for another number of objects.
+    """
+    if refused := _refused(exercise, objects):
+        raise CheckFailed(f"{refused.code}\n{refused!r}")
+    reports = examine_each(EXERCISES[exercise], objects)
+    return sum(report is None for report in reports)
 
 
 def progress() -> Note:

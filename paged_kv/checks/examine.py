@@ -1,19 +1,20 @@
-"""Runs the cases of an exercise, up to the first that fails, and reports."""
+"""Runs the cases of an exercise, up to the first that fails or all, and reports."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from paged_kv.checks.blame import student_code, student_line
-from paged_kv.checks.exercise import Asked, Case, Exercise
+from paged_kv.checks.exercise import Case, Exercise
 from paged_kv.checks.failures import explain_exception
 from paged_kv.checks.report import Report, Section, State, state_word
 from paged_kv.checks.runner import run_guarded
 from paged_kv.checks.script import Script, Wrong
-from paged_kv.checks.show import clean, show
+from paged_kv.checks.show import clean
 from paged_kv.checks.untouched import changed_numpy, empty_stubs
+from paged_kv.checks.usable import expect_usable
 from paged_kv.messages import tr, trn
 
 PRINTED_LINES = 20
@@ -21,67 +22,45 @@ PRINTED_LINES = 20
 
 def examine(exercise: Exercise, objects: tuple[object, ...]) -> Report:
     """Check `objects`, one for each of `exercise.asked`; never raises."""
-    names = {a.name: given for a, given in zip(exercise.asked, objects, strict=True)}
-    unusable = run_guarded(partial(_expect_usable, exercise.asked, objects)).error
-    if unusable is not None:
-        return _Failure(exercise, names, unusable, Script({})).report()
+    if unusable := _unusable(exercise, objects):
+        return unusable.report()
     script = Script({})
     for n_right, case in enumerate(exercise.cases):
-        script = Script({**exercise.given, **names})
-        run = run_guarded(partial(case.run, script))
-        if run.error is not None:
-            return _Failure(
-                exercise, names, run.error, script, run.printed, case, n_right
-            ).report()
+        script, failure = _try(exercise, objects, case)
+        if failure:
+            return replace(failure, n_right=n_right).report()
     return _passed(exercise, script)
 
 
-def _expect_usable(asked: tuple[Asked, ...], objects: tuple[object, ...]) -> None:
-    """Raise Wrong when an object is not of the kind that was asked for."""
-    names = [a.name for a in asked]
-    theirs = [getattr(o, "__name__", "") for o in objects]
-    if theirs != names and sorted(map(str, theirs)) == sorted(names):
-        raise Wrong(
-            "objects-swapped",
-            tr("The objects are in the wrong order."),
-            ", ".join(names),
-            ", ".join(theirs),
-        )
-    for want, given in zip(asked, objects, strict=True):
-        if want.is_class:
-            _expect_class(want, given)
-        elif isinstance(given, type) or not callable(given):
-            raise Wrong(
-                "not-a-function",
-                tr(
-                    "`{name}` must be the function itself, without brackets.",
-                    name=want.name,
-                ),
-                f"def {want.name}(…)",
-                show(given),
-            )
+def examine_each(
+    exercise: Exercise, objects: tuple[object, ...]
+) -> Iterator[Report | None]:
+    """Yield for every case None if it holds, else the report on it; never raises."""
+    unusable = _unusable(exercise, objects)
+    for case in exercise.cases:
+        failure = unusable or _try(exercise, objects, case)[1]
+        yield failure.report() if failure else None
 
 
-def _expect_class(want: Asked, given: object) -> None:
-    if not isinstance(given, type):
-        raise Wrong(
-            "not-a-class",
-            tr("`{name}` must be the class itself, without brackets.", name=want.name),
-            f"class {want.name}",
-            show(given),
-        )
-    for method in want.methods:
-        if not callable(getattr(given, method, None)):
-            raise Wrong(
-                "missing-method",
-                tr(
-                    "The class `{name}` has no method `{method}`.",
-                    name=want.name,
-                    method=method,
-                ),
-                f"def {method}(self, …)",
-                tr("nothing"),
-            )
+def _unusable(exercise: Exercise, objects: tuple[object, ...]) -> _Failure | None:
+    error = run_guarded(partial(expect_usable, exercise.asked, objects)).error
+    names = _names(exercise, objects)
+    return _Failure(exercise, names, error, Script({})) if error else None
+
+
+def _try(
+    exercise: Exercise, objects: tuple[object, ...], case: Case
+) -> tuple[Script, _Failure | None]:
+    names = _names(exercise, objects)
+    script = Script({**exercise.given, **names})
+    run = run_guarded(partial(case.run, script))
+    if run.error is None:
+        return script, None
+    return script, _Failure(exercise, names, run.error, script, run.printed, case)
+
+
+def _names(exercise: Exercise, objects: tuple[object, ...]) -> dict[str, object]:
+    return {a.name: given for a, given in zip(exercise.asked, objects, strict=True)}
 
 
 @dataclass(frozen=True)
