@@ -155,8 +155,8 @@ cache = PrefixCache(small_pool(8, 4), hash_fn=lambda data: b"always the same")
 prompt = list(range(12))
 seq, _ = cache.admit("first", prompt)
 cache.publish(seq, prompt)
-print("same prompt:", cache.match([*prompt, 99])[1], "tokens found")
-print("same second block:", cache.match([9, 9, 9, 9, *prompt[4:]])[1], "tokens found")
+print(f"same_prompt={cache.match([*prompt, 99])[1]}", end=" ")
+print(f"same_second_block={cache.match([9, 9, 9, 9, *prompt[4:]])[1]}")
 
 # %% [markdown] key="ten-blocks" lang="ru"
 r"""
@@ -296,7 +296,7 @@ for length in (500, 512, 513):
     seq.free()
     blocks, hit = cache.match(prompt)
     print(
-        f"prompt={length} full blocks={length // 16} found={len(blocks)} tokens={hit}"
+        f"prompt={length} full_blocks={length // 16} found={len(blocks)} tokens={hit}"
     )
 
 # %% [markdown] key="last-token-trap" lang="ru"
@@ -323,9 +323,7 @@ try:
     cache.admit("second", [1, 2, 3, 4, 5, 6, 7])
 except OutOfBlocks as error:
     print(error)
-print(
-    f"found as before: {cache.match([1, 2, 3, 4, 5, 6, 7])[1]}, free={cache.pool.free}"
-)
+print(f"found={cache.match([1, 2, 3, 4, 5, 6, 7])[1]} free={cache.pool.free}")
 
 # %% [markdown] key="tail" lang="ru"
 r"""
@@ -482,7 +480,7 @@ prompt = list(range(9))
 seq, _ = cache.admit("request", prompt, lora="X")
 cache.publish(seq, prompt, lora="X")
 for extra in ({"lora": "X"}, {"salt": "X"}, {}):
-    print(extra, "found:", cache.match(prompt, **extra)[1])
+    print(extra, f"found={cache.match(prompt, **extra)[1]}")
 
 # %% [markdown] key="tree" lang="ru"
 r"""
@@ -676,7 +674,7 @@ for make in (PrefixCache, RadixCache):
     _ = replay(cache, served["chat"])
     pool = cache.pool
     print(
-        f"{make.__name__}: can be found={cache.cached} used={pool.used} free={pool.free}"
+        f"{make.__name__}: can_be_found={cache.cached} used={pool.used} free={pool.free}"
     )
 
 # %% [markdown] key="outlive-end" lang="ru"
@@ -752,7 +750,7 @@ Table(
 r"""
 ## На настоящих запросах
 
-Службы публикуют трассы запросов, где вместо текста стоят хеши блоков по 512 токенов: `timestamp`, `input_length`, `output_length`, `hash_ids`. Такую трассу (например, Mooncake, FAST'25) можно скачать с GitHub и прогнать через любой кэш:
+Службы публикуют трассы запросов, где вместо текста стоят хеши блоков по 512 токенов: `timestamp`, `input_length`, `output_length`, `hash_ids`. Такую трассу (например, [Mooncake](https://github.com/kvcache-ai/Mooncake), FAST'25) можно скачать с GitHub и прогнать через любой кэш:
 
 ```python
 from paged_kv.serving.prefix_workload import read_prefix_trace
@@ -769,7 +767,7 @@ print(cache.stats.hit_rate)
 r"""
 ## On real requests
 
-Services publish traces of requests with hashes of blocks of 512 tokens in place of the text: `timestamp`, `input_length`, `output_length`, `hash_ids`. Such a trace (for example Mooncake's, FAST'25) can be downloaded from GitHub and sent through either cache:
+Services publish traces of requests with hashes of blocks of 512 tokens in place of the text: `timestamp`, `input_length`, `output_length`, `hash_ids`. Such a trace (for example [Mooncake](https://github.com/kvcache-ai/Mooncake)'s, FAST'25) can be downloaded from GitHub and sent through either cache:
 
 ```python
 from paged_kv.serving.prefix_workload import read_prefix_trace

@@ -138,7 +138,7 @@ def order_of_service(
         ax.annotate(
             name,
             (len(waiting) - 1, values[-1]),
-            (0, -14 if rates is longest else 6),
+            (0, 8),
             textcoords="offset points",
             ha="right",
             color=look["color"],

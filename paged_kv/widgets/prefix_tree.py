@@ -137,7 +137,7 @@ class PrefixTree(StoredWidget):
                 "{n} words were evicted to make room.",
                 evicted,
             )
-        self._say(tr("“{text}”: {said}", text=text, said=said))
+        self._say(tr("“{text}”. {said}", text=text, said=said))
 
     def _say(self, text: str) -> None:
         pool = self.cache.pool
@@ -154,4 +154,4 @@ class PrefixTree(StoredWidget):
 
 
 def _name() -> str:
-    return tr("Prefix tree")
+    return tr("Radix tree")

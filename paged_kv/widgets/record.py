@@ -191,9 +191,11 @@ class Recording(History):
         self, thing: Any, method: str, result: object, error: Exception | None
     ) -> None:
         """Add a step if the operation changed something or failed."""
-        # A cache's admit returns the sequence and a number.
-        results = result if isinstance(result, tuple) else (result,)
-        for seen in (thing, *results):
+        if isinstance(result, tuple) and any(map(is_sequence, result)):
+            # A cache's admit returns a sequence and a number: it is what happened to
+            # that sequence.
+            thing = next(filter(is_sequence, result))
+        for seen in (thing, result):
             if seen is not self._pool and is_sequence(seen):
                 self.follow(seen)
         actor = self._index.get(id(thing))

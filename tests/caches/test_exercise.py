@@ -31,11 +31,6 @@ FORGET = SOURCE[
 BODY = SOURCE[SOURCE.index("    def __init__") :]
 
 
-@pytest.fixture(autouse=True)
-def english():
-    use_language("en")
-
-
 def checked(source, **options):
     names = run_cell(source)
     return check("09.4", *(names[name] for name in NAMES), **options)

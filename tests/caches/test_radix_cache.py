@@ -518,13 +518,11 @@ def test_both_caches_share_a_pool():
 class TestRender:
     @pytest.fixture
     def cache(self, make):
-        use_language("en")
         pool, cache = make(num_blocks=40)
         insert(cache, [1, 2, 3])
         insert(cache, [1, 2, 4, 5])
         cache.lock(cache.match_prefix([1, 2, 4]).node)
-        yield cache
-        use_language("en")
+        return cache
 
     def test_text(self, cache):
         assert cache.render().splitlines() == [

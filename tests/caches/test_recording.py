@@ -24,6 +24,7 @@ def test_admitted_sequences_are_followed(make):
         "admit",
         "free",
     ]
+    assert "admit first" in repr(draw(history, step=1))
     text = repr(draw(history))
     assert f"second (10): {second.block_table}" in text
     assert type(cache) is make
