@@ -43,6 +43,7 @@ class PrefixTree(StoredWidget):
             tooltip=tr("Prompt: words with spaces between them"),
             placeholder=tr("Prompt: words with spaces between them"),
         )
+        self.prompt.add_class("pt-prompt")
         controls = widgets.HBox(
             [
                 self.prompt,
