@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from paged_kv.allocator import BlockAllocator
 from paged_kv.pool import BlockPool
-from paged_kv.spec import whole
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -51,23 +49,15 @@ class TorchBlockPool(BlockPool):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        # The books alone: BlockPool would allocate its numpy arrays as well.
-        BlockAllocator.__init__(self, num_blocks, block_size)
-        self.n_layers = whole("n_layers", n_layers, 1)
-        self.n_kv_heads = whole("n_kv_heads", n_kv_heads, 1)
-        self.head_dim = whole("head_dim", head_dim, 1)
+        self.device = torch.device(device)
+        super().__init__(num_blocks, n_layers, n_kv_heads, head_dim, block_size, dtype)  # type: ignore[arg-type]
+
+    def _make_storage(self, dtype: torch.dtype) -> None:  # type: ignore[override]
         if dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {DTYPES}, got {dtype}")
-        self.dtype, self.device = dtype, torch.device(device)
-        shape = (
-            self.n_layers,
-            self.num_blocks,
-            self.block_size,
-            self.n_kv_heads,
-            self.head_dim,
-        )
-        self.k = torch.empty(shape, dtype=dtype, device=self.device)
-        self.v = torch.empty(shape, dtype=dtype, device=self.device)
+        self.dtype = dtype
+        self.k = torch.empty(self.shape, dtype=dtype, device=self.device)
+        self.v = torch.empty(self.shape, dtype=dtype, device=self.device)
 
     def read_blocks(
         self, layer: int, blocks: NDArray[np.int64]

@@ -162,6 +162,15 @@ def test_splits_merge_exactly(num_splits, monkeypatch):
     batch = make_batch([70, 0, 16, 1], 8, 1, block_size=8)
     got = decode(batch, "triton", num_splits=num_splits)
     assert_close(got, batch.expected())
+    # A log-sum-exp far below zero, and one that grows from split to split.
+    batch.q.abs_()
+    for cache in (batch.k_cache, *batch.K):
+        cache.abs_().neg_()
+    batch.k_cache[batch.block_tables[0, 8]] /= 10
+    batch.K[0][64:] /= 10
+    got = decode(batch, "triton", num_splits=num_splits)
+    assert got[1][0].max() < 0
+    assert_close(got, batch.expected())
 
 
 @needs_triton
