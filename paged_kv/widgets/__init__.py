@@ -8,6 +8,7 @@
 from paged_kv.widgets.calculator import KVCalculator
 from paged_kv.widgets.compare import compare
 from paged_kv.widgets.explorer import BlockExplorer
+from paged_kv.widgets.fragmentation import FragmentationView
 from paged_kv.widgets.history import History
 from paged_kv.widgets.page import Picture
 from paged_kv.widgets.playground import Playground
@@ -17,6 +18,7 @@ from paged_kv.widgets.softmax import SoftmaxStepper
 
 __all__ = [
     "BlockExplorer",
+    "FragmentationView",
     "History",
     "KVCalculator",
     "Picture",
