@@ -206,7 +206,7 @@ class _Pair:
             lines = "".join(f"<li><code>{escape(_code(op))}</code></li>" for op in done)
             return _page(
                 f'<p class="tx found">{escape(found.text)}</p>'
-                f'<ol class="done" aria-label="{escape(tr("What was done"))}">{lines}'
+                f'<ol class="lines" aria-label="{escape(tr("What was done"))}">{lines}'
                 f'</ol><div class="two">{_panel(tr("Expected"), expected)}'
                 f"{_panel(tr('Yours'), got)}</div>"
             )
@@ -232,7 +232,8 @@ def _line(text: Callable[[], str]) -> Picture:
 
 def _page(inside: str) -> str:
     name = tr("Target beside yours")
-    return page(title(name) + inside, name, SHEET, "compare.css")
+    body = f'{title(name)}<div class="beside">{inside}</div>'
+    return page(body, name, SHEET, "compare.css")
 
 
 def _code(operation: Operation) -> str:

@@ -73,8 +73,9 @@ class BlockExplorer(StoredWidget):
         self.play = widgets.Play(
             value=index, max=last, interval=_PLAY_MILLISECONDS, show_repeat=False
         )
-        # In the browser alone: playing needs no answer from the kernel.
-        widgets.jslink((self.play, "value"), (self.slider, "value"))
+        # One way only: linked both ways, each move of the slider would also go to the
+        # kernel as a move of the player, and wait for it.
+        widgets.jsdlink((self.play, "value"), (self.slider, "value"))
         self.previous = button("‹", tr("Previous step"), self._go_back)
         self.next = button("›", tr("Next step"), self._go_on)
         self.next_copy = button(
@@ -128,13 +129,15 @@ class BlockExplorer(StoredWidget):
     def _draw(self) -> None:
         index = self.slider.value
         facts = Facts(self.history.at(index))
-        self._header.value = header(facts, self.model.value, self._lead, self.name())
         self._body.value = (
             timeline(self.history, index) + what(facts) + body(facts, steady=True)
         )
+        self._header.value = header(facts, self.model.value, self._lead, self.name())
         self.previous.disabled = index == 0
         self.next.disabled = index == len(self.history) - 1
         self.next_copy.disabled = self.history.next_copy(index) is None
+        if not self.play.playing:
+            self.play.value = index  # to play on from here
 
     def picture(self) -> Picture:
         """Return the still picture of the current step."""

@@ -83,6 +83,13 @@ class Facts:
         return written, freed
 
     @cached_property
+    def looks(self) -> NDArray[np.int64]:
+        """One number per block, equal where two blocks look the same in a table."""
+        owner = np.where(self.look == PRIVATE, self.owner, self.owner < 0)
+        touched = self.written * 2 + self.freed
+        return (owner + 1) * 16 + self.look * 4 + touched
+
+    @cached_property
     def live(self) -> list[tuple[int, Table]]:
         """Sequences and caches that hold blocks or may take some, with their index."""
         tables = enumerate(self.moment.after.tables)

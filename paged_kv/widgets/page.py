@@ -32,7 +32,8 @@ def style(*sheets: str, script: str = "explorer.js") -> str:
     Parameters
     ----------
     *sheets : str
-        File names beside this one; ``base.css`` always comes first.
+        File names beside this one; ``base.css`` always comes first. All widgets of a
+        notebook share one page: a sheet must not touch what another one styles.
     script : str
         File name of the script. It runs with the style element as ``this``.
     """

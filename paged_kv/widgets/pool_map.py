@@ -167,14 +167,13 @@ def _strips(cut: NDArray[np.bool_], columns: int) -> list[_Strip]:
 
 
 def _map_cuts(facts: Facts) -> NDArray[np.bool_]:
-    private, taken = facts.look == PRIVATE, facts.look != FREE
+    taken = facts.look != FREE
     keys = np.stack(
         [
-            facts.look,
-            np.where(private, facts.owner, facts.owner < 0),
+            facts.looks,
             np.where(taken, facts.fill, 0),
             np.where(taken, facts.ref, 0),
-            np.sign(facts.change) * 4 + facts.written * 2 + facts.freed,
+            np.sign(facts.change),
         ]
     )
     cut: NDArray[np.bool_] = (np.diff(keys, axis=1) != 0).any(axis=0)
@@ -210,20 +209,21 @@ def _field(facts: Facts, how: Density, first: int, stop: int) -> str:
         words = tr("shared")
     if look == SHARED or arrow:
         words += f" {arrow}{int(facts.ref[first])}"
-    share = ""
+    style = f"--s:{across}" if across > 1 else ""
     if look != FREE and fill < facts.block_size:
         words += f" {fill}/{facts.block_size}"
-        share = f";--n:{fill / facts.block_size:.2g}"
+        style += f";--n:{fill / facts.block_size:.2g}"
     if size > how.columns:
         words += ", " + trn("{n} block", "{n} blocks", size)
     text = escape(words)
     # Shown where it fits; a reader of the screen gets it everywhere.
     fits = len(words) * _LETTER <= across * _WIDTH / how.columns - 8
     text = f"<span>{text}</span>" if fits else f'<span class="v">{text}</span>'
+    classes += " ch" if arrow else ""
+    rest = (f' style="{style}"' if style else "") + _tab_stop(first)
     return (
-        f"<td{_span(across)}>"
-        f'<div class="b {classes}{" ch" if arrow else ""}" style="--s:{across}{share}" '
-        f'data-b="{which}"{_tab_stop(first)}>{text}</div></td>'
+        f'<td{_span(across)}><div class="b {classes}" data-b="{which}"{rest}>{text}'
+        "</div></td>"
     )
 
 

@@ -7,6 +7,7 @@ from html import escape
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paged_kv.messages import tr, trn
 from paged_kv.widgets.blocks import block_class, id_ranges, owner_class, slots
@@ -91,8 +92,7 @@ def _columns(facts: Facts, rows: list[Row]) -> list[tuple[int, int]]:
     cuts = np.zeros(width + 1, bool)
     for row in rows:
         body = row.body
-        inside = np.clip(body, 0, facts.num_blocks - 1)
-        look = facts.look[inside] * 4 + facts.written[inside] * 2 + facts.freed[inside]
+        look = _looks(facts, body)
         if len(body):
             cuts[1 : len(body)] |= (np.diff(body) != 1) | (np.diff(look) != 0)
             cuts[len(body)] = True
@@ -112,6 +112,12 @@ def _columns(facts: Facts, rows: list[Row]) -> list[tuple[int, int]]:
         else:
             columns.append((first, last))
     return columns
+
+
+def _looks(facts: Facts, ids: IntArray) -> NDArray[np.int64]:
+    """Return equal numbers for blocks that look the same; impossible ids are −1."""
+    inside = (ids >= 0) & (ids < facts.num_blocks)
+    return np.where(inside, facts.looks[np.where(inside, ids, 0)], -1)
 
 
 def _room(run: tuple[int, int]) -> int:
@@ -169,7 +175,8 @@ def _cell(facts: Facts, ids: IntArray) -> str:
         return f'<td><span class="c {classes}" data-b="{first}">{first}</span></td>'
     even = len(rising_runs(ids)) == 1
     text = f"{first} … {last}" if even else f"{first}, …, {last}"
-    if not even and len({block_class(facts, int(b)) for b in ids}) > 1:
+    looks = _looks(facts, ids)
+    if (looks != looks[0]).any():
         classes = "mx"
     blocks = escape(trn("{n} block", "{n} blocks", len(ids)))
     return (

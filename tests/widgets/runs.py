@@ -1,5 +1,7 @@
 """Small recorded runs that several tests look at."""
 
+import random
+
 from paged_kv import BlockAllocator, BlockPool, Sequence
 from paged_kv.widgets import record
 
@@ -45,6 +47,21 @@ def mixed(num_blocks, sequences, rng, operations=200, block_size=16, prompt=100)
                 seq.free()
             elif seq.blocks_needed(n) <= pool.free:
                 seq.reserve(n)
+    return history
+
+
+def filled(num_blocks, sequences):
+    """Return a run that ends with a well mixed pool, three quarters full."""
+    rng = random.Random(1)
+    pool = Books(num_blocks)
+    live = [Sequence(pool, "sys")]
+    with record(pool, *live) as history:
+        live[0].reserve(2 * num_blocks)
+        while pool.used < 0.75 * num_blocks:
+            seq = rng.choice(live)
+            if len(live) < sequences:
+                live.append(seq.fork(f"req{len(live)}"))
+            seq.reserve(rng.randint(1, 40))
     return history
 
 

@@ -90,7 +90,7 @@ def test_a_mistake_is_shown_at_the_step_where_it_begins(exercise, classes, found
     picture = compare(exercise, *classes)
     page = parse(picture._repr_html_())
     assert found in page.one("p", "found").words
-    assert step in page.one("ol", "done").all("li")[-1].words
+    assert step in page.one("ol", "lines").all("li")[-1].words
     panels = page.one("div", "two").children
     assert [panel.attributes["aria-label"] for panel in panels] == ["Expected", "Yours"]
     assert all(panel.one("div", "pool") for panel in panels)
