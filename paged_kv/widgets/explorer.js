@@ -69,7 +69,8 @@ const say = () => {
     const slider = handle.closest(".widget-slider");
     const label = slider.querySelector(".widget-label");
     const readout = slider.querySelector(".widget-readout");
-    const name = label?.textContent || label?.title || root.querySelector(".stops")?.ariaLabel;
+    const stops = root.querySelector(".stops")?.ariaLabel; // before a title: it may be "null"
+    const name = label?.textContent || stops || label?.title;
     const value = readout?.offsetParent ? readout.textContent : now;
     if (name) handle.setAttribute("aria-label", name);
     if (value) handle.setAttribute("aria-valuetext", value);
