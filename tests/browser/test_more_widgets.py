@@ -1,0 +1,193 @@
+"""Calculator, fragmentation view and softmax stepper in JupyterLab."""
+
+import json
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+
+from tests.browser.lab import open_notebook
+from tests.browser.test_widgets import AXE, WIDGET, set_theme
+
+CELLS = {
+    "calculator": "KVCalculator()",
+    "fragmentation": "FragmentationView(step=30)",
+    "stepper": "SoftmaxStepper()",
+    "broken": "SoftmaxStepper(step=2, rescale=False, mask=False)",
+}
+# Something that only this widget says, in Russian.
+SAID = {
+    "calculator": "веса читаются один раз за шаг",
+    "fragmentation": "Сейчас в работе запросов: Orca (Max) 4",
+    "stepper": "поправлять пока нечего",
+    "broken": "Без поправки и без маски ответ неверен: max|diff|",
+}
+
+
+def write(root, name, language):
+    setup = (
+        "from paged_kv.messages import use_language\n"
+        "from paged_kv.widgets import FragmentationView, KVCalculator, SoftmaxStepper\n"
+        f"use_language({language!r})"
+    )
+    cells = [new_code_cell(setup, id="setup")]
+    cells += [new_code_cell(source, id=key) for key, source in CELLS.items()]
+    metadata = {
+        "kernelspec": {"name": "python3", "display_name": "python3", "language": ""}
+    }
+    notebook = new_notebook(cells=cells, metadata=metadata)
+    nbformat.write(notebook, root / name)
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def notebook(browser, server, lab_root):
+    """Open a notebook with every widget of this file and run it, once."""
+    write(lab_root, "more_widgets.ipynb", "en")
+    with open_notebook(browser, server, "more_widgets.ipynb") as opened:
+        opened.run_all()
+        assert opened.troubles() == []
+        yield opened
+        assert opened.errors == []
+
+
+def in_front(notebook, cell):
+    notebook.activate(cell)
+    return notebook.cell(cell)
+
+
+def handle(widget, name):
+    return widget.get_by_role("slider", name=name, exact=True)
+
+
+def said_aloud(widget, text):
+    widget.locator("[aria-live=polite].v", has_text=text).wait_for(state="attached")
+
+
+def test_the_stepper_walks_by_buttons_keys_and_stops(notebook):
+    widget = in_front(notebook, "stepper")
+    bars = widget.locator(".sr").inner_html()
+    widget.get_by_role("button", name="›").click()
+    widget.locator(".now", has_text="Step 2 / 4").wait_for()
+    assert widget.locator(".sr").inner_html() != bars
+
+    slider = handle(widget, "Blocks in reading order")
+    slider.focus()
+    notebook.page.keyboard.press("ArrowRight")
+    widget.locator(".now", has_text="block 12: tokens 32…39").wait_for()
+    said_aloud(widget, "masked out")
+    assert "Step 3 / 4" in slider.get_attribute("aria-valuetext")
+    widget.locator(".stops li", has_text="acc ÷ l").click()
+    widget.locator(".ht", has_text="all tokens at once").wait_for()
+    widget.get_by_role("button", name="‹").click()
+    widget.locator(".now", has_text="Step 3 / 4").wait_for()
+
+
+def test_what_is_left_out_breaks_the_output(notebook):
+    widget = in_front(notebook, "stepper")
+    warning = widget.locator("p.bad")
+    mask = widget.get_by_label("without the mask")
+    mask.check()
+    warning.filter(has_text="Without the mask the output is wrong").wait_for()
+    mask.focus()
+    notebook.page.keyboard.press("Space")
+    warning.wait_for(state="detached")
+    widget.get_by_label("without rescaling").check()
+    warning.filter(has_text="max|diff| = 0.15").wait_for()
+    widget.get_by_label("without rescaling").uncheck()
+    warning.wait_for(state="detached")
+
+
+def test_the_fragmentation_view_moves_plays_and_jumps(notebook):
+    widget = in_front(notebook, "fragmentation")
+    now = widget.locator(".now .st")
+    field = widget.locator(".map").first
+    before = field.inner_html()
+    slider = handle(widget, "Step")
+    slider.focus()
+    notebook.page.keyboard.press("ArrowRight")
+    now.filter(has_text="Step 31 / 428").wait_for()
+    assert field.inner_html() != before
+    said_aloud(widget, "Step 31 / 428")
+    widget.get_by_role("button", name="next external").click()
+    widget.locator("p.ext").filter(has_text="external fragmentation").wait_for()
+    now.filter(has_text="Step 32 / 428").wait_for()
+    widget.get_by_role("button", name="Play or pause").click()
+    now.filter(has_text="Step 34 / 428").wait_for()
+    widget.get_by_role("button", name="Play or pause").click()
+    slider.press("End")
+    widget.locator(".run", has_text="all done at step 427").wait_for()
+    widget.locator(".how summary").click()
+    assert widget.locator(".how table").is_visible()
+
+
+def test_the_calculator_follows_its_controls(notebook):
+    widget = in_front(notebook, "calculator")
+    facts = widget.locator(".facts")
+    facts.filter(has_text="111").wait_for()
+    curve = widget.locator("svg.roof").inner_html()
+    slider = handle(widget, "tokens, on average")
+    slider.focus()
+    notebook.page.keyboard.press("ArrowRight")
+    facts.filter(has_text="55").wait_for()
+    assert slider.get_attribute("aria-valuetext") == "8,192"
+    assert widget.locator("svg.roof").inner_html() != curve
+    notebook.page.keyboard.press("ArrowLeft")
+    facts.filter(has_text="111").wait_for()
+
+    assert not widget.get_by_label("layers").is_visible()
+    widget.get_by_label("Model").select_option("own numbers")
+    widget.get_by_label("layers").fill("64")
+    widget.get_by_label("layers").press("Enter")
+    facts.filter(has_text="256 KiB").wait_for()
+    widget.get_by_label("Model").select_option("Llama-3-8B")
+    facts.filter(has_text="128 KiB").wait_for()
+
+
+def test_no_serious_barrier_in_either_theme(notebook):
+    if not AXE.exists():
+        pytest.fail("axe-core is missing: npm ci --prefix tests/browser", pytrace=False)
+    notebook.page.add_script_tag(path=AXE)
+    for theme in ("light", "dark"):
+        set_theme(notebook, theme)
+        for cell in CELLS:
+            notebook.activate(cell)
+            found = notebook.page.evaluate(
+                """async (cell) => {
+                  const root = document.querySelector(`[data-cell-id="${cell}"] .pkv`);
+                  const { violations } = await axe.run(root);
+                  return violations
+                    .filter((v) => ["serious", "critical"].includes(v.impact))
+                    .map((v) => [v.id, v.nodes.map((node) => node.html)]);
+                }""",
+                cell,
+            )
+            assert found == [], f"{cell}, {theme}: {json.dumps(found, indent=1)}"
+
+
+def test_nothing_sticks_out(notebook):
+    for cell in CELLS:
+        notebook.activate(cell)
+        widths = (
+            notebook.cell(cell)
+            .locator(".pkv")
+            .evaluate_all("all => all.map(e => [e.scrollWidth, e.clientWidth])")
+        )
+        assert all(content <= width for content, width in widths), (cell, widths)
+
+
+def test_a_reopened_notebook_shows_the_still_picture(open_in_lab, lab_root):
+    stored = write(lab_root, "more_stored.ipynb", "ru")
+    NotebookClient(stored, kernel_name="python3").execute()
+    for cell in stored.cells:
+        for output in cell.outputs:
+            output.data.pop(WIDGET, None)  # as the build does
+    stored.metadata.pop("widgets", None)
+    nbformat.write(stored, lab_root / "more_stored.ipynb")
+    notebook = open_in_lab("more_stored.ipynb")
+    for cell, text in SAID.items():
+        notebook.activate(cell)
+        shown = notebook.text(cell)
+        assert "model" not in shown.lower()
+        assert text in shown.replace("\N{NO-BREAK SPACE}", " ")
