@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paged_kv.checks.cases.prefix_keys import KEY_CASES
 from paged_kv.checks.cases.prefix_lookup import LOOKUP_CASES
+from paged_kv.checks.cases.prefix_reuse import REUSE_CASES
 from paged_kv.checks.exercise import Asked, Exercise
 from paged_kv.messages import tr
 
@@ -45,7 +46,7 @@ PREFIX_INDEX = Exercise(
         Asked("block_keys"),
         Asked("PrefixIndex", ("__init__", "publish", "match", "forget")),
     ),
-    cases=(*KEY_CASES, *LOOKUP_CASES),
+    cases=(*KEY_CASES, *LOOKUP_CASES, *REUSE_CASES),
     hints=_hints,
     not_verified=lambda: (
         tr("reference counts and the queue of free blocks: `PrefixCache` has them"),
