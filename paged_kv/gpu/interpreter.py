@@ -28,10 +28,15 @@ def has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def import_triton() -> ModuleType:
+def import_triton(interpret: bool = False) -> ModuleType:
     """Import Triton so that kernels run on this machine, and return it.
 
     Without a CUDA device this chooses the interpreter, for the whole process.
+
+    Parameters
+    ----------
+    interpret : bool
+        Take the interpreter although there is a CUDA device, to look at a kernel.
 
     Raises
     ------
@@ -44,15 +49,15 @@ def import_triton() -> ModuleType:
             "Triton is not installed; it exists for Linux only (on Windows: WSL). "
             "Everything else runs with backend='torch'"
         )
-    if "triton" not in sys.modules and not torch.cuda.is_available():
-        os.environ.setdefault(VARIABLE, "1")
+    interpret = interpret or not torch.cuda.is_available()
+    if interpret and "triton" not in sys.modules:
+        os.environ[VARIABLE] = "1"
     triton = importlib.import_module("triton")
-
-    if not torch.cuda.is_available() and not is_interpreted(triton.language.sum):
+    if interpret and not is_interpreted(triton.language.sum):
         raise RuntimeError(
-            f"Triton was imported without {VARIABLE}=1, and there is no CUDA device: "
-            f"set it before the first import of triton (os.environ['{VARIABLE}'] = "
-            "'1') and restart the kernel"
+            f"Triton was imported without {VARIABLE}=1, and this needs its "
+            f"interpreter: set os.environ['{VARIABLE}'] = '1' before the first import "
+            "of triton and restart the kernel"
         )
     return triton
 
@@ -72,7 +77,7 @@ class Access(NamedTuple):
     tensor : str
         The kernel's parameter whose memory it was, or is nearest.
     elements : ndarray of int64
-        What was not masked away, as indices into the tensor's storage.
+        What was not masked away, counted from the tensor's first element.
     is_store : bool
     """
 
@@ -89,14 +94,16 @@ class OutOfBounds(IndexError):
     ----------
     access : Access
         Of the elements outside alone.
+    address : int
+        Of the first of them, in bytes.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, address: int) -> None:
         first = int(access.elements[0])
         super().__init__(
             f"program {access.program} touched element {first} of {access.tensor}"
         )
-        self.access = access
+        self.access, self.address = access, address
 
 
 @contextmanager
@@ -112,7 +119,7 @@ def record_accesses() -> Iterator[list[Access]]:
     list of Access
         Grows as kernels run, in the order of the program instances.
     """
-    import_triton()
+    import_triton(interpret=True)
     module: Any = importlib.import_module("triton.runtime.interpreter")
     builder, executor = module.interpreter_builder, module.GridExecutor
     accesses: list[Access] = []
@@ -122,12 +129,15 @@ def record_accesses() -> Iterator[list[Access]]:
         touched = pointers.data[np.broadcast_to(mask.data, pointers.data.shape)]
         if not touched.size:
             return
-        name, elements = _locate(touched.astype(np.int64), tensors)
+        addresses = touched.ravel().astype(np.int64)
+        name = _owner(addresses, tensors)
+        start, end = _extent(tensors[name])
+        elements = (addresses - start) // tensors[name].element_size()
         access = Access(tuple(builder.grid_idx), name, elements, is_store)
-        memory = tensors[name].untyped_storage().nbytes()
-        outside = (elements < 0) | (elements >= memory // tensors[name].element_size())
+        outside = (addresses < start) | (addresses >= end)
         if outside.any():
-            raise OutOfBounds(access._replace(elements=elements[outside]))
+            access = access._replace(elements=elements[outside])
+            raise OutOfBounds(access, int(addresses[outside][0]))
         accesses.append(access)
 
     load, store = builder.create_masked_load, builder.create_masked_store
@@ -153,22 +163,25 @@ def record_accesses() -> Iterator[list[Access]]:
     try:
         yield accesses
     finally:
-        del builder.create_masked_load, builder.create_masked_store
+        builder.create_masked_load, builder.create_masked_store = load, store
         executor._init_args_hst = to_host
 
 
-def _locate(
-    pointers: NDArray[np.int64], tensors: Mapping[str, torch.Tensor]
-) -> tuple[str, NDArray[np.int64]]:
-    """Return the tensor with most of the pointers, or the nearest, and the elements."""
+def _owner(addresses: NDArray[np.int64], tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return the name of the tensor with most of the addresses, or of the nearest."""
 
     def distance(name: str) -> tuple[int, int]:
-        start = tensors[name].untyped_storage().data_ptr()
-        end = start + tensors[name].untyped_storage().nbytes()
-        inside = int(((pointers >= start) & (pointers < end)).sum())
-        gap = max(start - int(pointers[0]), int(pointers[0]) - end, 0)
-        return -inside, gap
+        start, end = _extent(tensors[name])
+        inside = int(((addresses >= start) & (addresses < end)).sum())
+        return -inside, max(start - int(addresses[0]), int(addresses[0]) - end, 0)
 
-    name = min(tensors, key=distance)
-    start = tensors[name].untyped_storage().data_ptr()
-    return name, (pointers.ravel() - start) // tensors[name].element_size()
+    return min(tensors, key=distance)
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the addresses of the first byte and of the one behind the last."""
+    last = sum(
+        (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    start = tensor.data_ptr()
+    return start, start + (last + 1) * tensor.element_size() * bool(tensor.numel())

@@ -72,6 +72,12 @@ def test_the_prefix_is_read_once(monkeypatch):
     assert lengths == [(4 * group, 48)]
 
 
+def test_a_block_counts_as_shared_only_if_all_rows_fill_it():
+    tables = torch.tensor([[4, 2, 9], [4, 2, -1]], dtype=torch.int32)
+    for lengths, shared in (([48, 32], 2), ([48, 31], 1), ([15, 32], 0)):
+        assert common_blocks(tables, torch.tensor(lengths), 16) == shared
+
+
 def test_an_empty_batch():
     batch = forks(16, [])
     assert cascade_decode(*batch).shape == (0, HEADS, DIM)
