@@ -105,6 +105,7 @@ def build(root: Path, select: str) -> list[str]:
             path.parent.mkdir(parents=True, exist_ok=True)
             text = nbformat.writes(notebooks[target.path])
             path.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+            stored.keep_pristine(root, target)
         problems += faults
     return problems
 
@@ -118,6 +119,7 @@ def check(root: Path, *, outputs: bool) -> list[str]:
     problems = master_problems(masters)
     problems += languages.lock_problems(lock, languages.pairs(masters))
     problems += stored.strays(root, wanted)
+    problems += stored.pristine_problems(root, wanted)
     if outputs:
         problems += run(notebooks, root)
     texts = []

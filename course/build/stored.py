@@ -10,6 +10,8 @@ import nbformat
 from .notebook import Target
 
 FOLDERS = ("notebooks", "exercises", "solutions")
+# What `paged-kv reset` puts back: copies of the exercises inside the package.
+_PRISTINE = "paged_kv/commands"
 
 
 def read(root: Path, path: str) -> Any | None:
@@ -32,6 +34,30 @@ def strays(root: Path, wanted: list[Target]) -> list[str]:
         for name in sorted(names)
         if name not in paths and ".ipynb_checkpoints" not in name
     ]
+
+
+def keep_pristine(root: Path, target: Target) -> None:
+    """Copy an exercise that was just written to where ``paged-kv reset`` takes it."""
+    if target.kind == "exercises":
+        copy = root / _PRISTINE / target.path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((root / target.path).read_bytes())
+
+
+def pristine_problems(root: Path, wanted: list[Target]) -> list[str]:
+    """Compare the copies that ``paged-kv reset`` takes with the stored exercises."""
+    paths = [target.path for target in wanted if target.kind == "exercises"]
+    copies = (root / _PRISTINE).glob("exercises/*/*.ipynb")
+    names = [path.relative_to(root / _PRISTINE).as_posix() for path in copies]
+    return [
+        f"{_PRISTINE}/{path}: not the exercise; `make notebooks` copies it"
+        for path in sorted({*paths, *names})
+        if _bytes(root / _PRISTINE / path) != _bytes(root / path)
+    ]
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 def differences(path: str, stored: Any, built: Any, *, outputs: bool) -> list[str]:

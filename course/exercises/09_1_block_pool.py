@@ -200,7 +200,7 @@ Replace each `raise NotImplementedError` with your code. How the list of free bl
 """
 
 
-# %% key="block-pool"
+# %% key="block-pool" nbgrader={"grade": false, "grade_id": "block-pool", "locked": false, "schema_version": 3, "solution": true, "task": false}
 class BlockPool:
     def __init__(
         self,
@@ -299,7 +299,7 @@ Token `len(seq)` is not written yet; you worked out its block and slot on paper.
 """
 
 
-# %% key="sequence"
+# %% key="sequence" nbgrader={"grade": false, "grade_id": "sequence", "locked": false, "schema_version": 3, "solution": true, "task": false}
 class Sequence:
     def __init__(self, pool, seq_id):
         self.pool, self.seq_id = pool, seq_id
@@ -359,6 +359,13 @@ It stops at the first case where your code departs from the rules and shows what
 # %% key="check"
 report = check("09.1", BlockPool, Sequence)
 report
+
+# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 18, "schema_version": 3, "solution": false, "task": false}
+# ru: Столько свойств выполнено: столько баллов даёт nbgrader.
+# en: So many properties hold: so many points nbgrader gives.
+from paged_kv.checks import points
+
+points("09.1", BlockPool, Sequence)
 
 # %% [markdown] key="look" lang="ru"
 r"""

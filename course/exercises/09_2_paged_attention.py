@@ -216,7 +216,7 @@ No blocks and no tricks: scores, a softmax that subtracts the maximum, a weighte
 """
 
 
-# %% key="reference-attention"
+# %% key="reference-attention" nbgrader={"grade": false, "grade_id": "reference-attention", "locked": false, "schema_version": 3, "solution": true, "task": false}
 ### BEGIN SOLUTION
 def grouped(q, n_kv_heads, head_dim):
     # ru: q по группам: (n_kv_heads, group, head_dim).
@@ -261,7 +261,7 @@ One pass over `seq.block_table`, and in each block the five lines of the formula
 """
 
 
-# %% key="paged-attention"
+# %% key="paged-attention" nbgrader={"grade": false, "grade_id": "paged-attention", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def paged_attention(pool, seq, layer, q, scale):
     # ru: Внимание одного шага декода по блокам последовательности.
     # en: Attention of one decode step over the blocks of a sequence.
@@ -306,6 +306,13 @@ Its pools are full of NaN, its block ids are shuffled, there are several layers,
 # %% key="check"
 report = check("09.2", paged_attention, reference_attention)
 report
+
+# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 9, "schema_version": 3, "solution": false, "task": false}
+# ru: Столько свойств выполнено: столько баллов даёт nbgrader.
+# en: So many properties hold: so many points nbgrader gives.
+from paged_kv.checks import points
+
+points("09.2", paged_attention, reference_attention)
 
 # %% [markdown] key="experiment" lang="ru"
 r"""

@@ -160,7 +160,7 @@ Everything from 09.1 is in place. Two methods are missing. `own_tail` is called 
 """
 
 
-# %% key="sequence"
+# %% key="sequence" nbgrader={"grade": false, "grade_id": "sequence", "locked": false, "schema_version": 3, "solution": true, "task": false}
 class Sequence:
     def __init__(self, pool, seq_id):
         self.pool, self.seq_id = pool, seq_id
@@ -257,7 +257,7 @@ Write `prefix_sharing`: write the prompt, fork the requests from it, add each re
 """
 
 
-# %% key="prefix-sharing"
+# %% key="prefix-sharing" nbgrader={"grade": false, "grade_id": "prefix-sharing", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def prefix_sharing(Sequence, prompt=500, forks=10, answer=3):
     # ru: prompt и answer в токенах. Возвращает словарь из таблицы выше.
     # en: prompt and answer in tokens. Returns the dict of the table above.
@@ -310,6 +310,13 @@ If you are stuck, type `hint("09.3", 1)` in a new cell; after it come `hint("09.
 # %% key="check"
 report = check("09.3", Sequence, prefix_sharing)
 report
+
+# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 19, "schema_version": 3, "solution": false, "task": false}
+# ru: Столько свойств выполнено: столько баллов даёт nbgrader.
+# en: So many properties hold: so many points nbgrader gives.
+from paged_kv.checks import points
+
+points("09.3", Sequence, prefix_sharing)
 
 # %% [markdown] key="tables" lang="ru"
 r"""

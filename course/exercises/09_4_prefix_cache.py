@@ -136,7 +136,7 @@ r"""
 """
 
 
-# %% key="keys"
+# %% key="keys" nbgrader={"grade": false, "grade_id": "keys", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def block_keys(tokens, block_size, hash_fn):
     # ru: Список ключей, по одному на каждый полный блок.
     # en: A list of keys, one for each full block.
@@ -165,7 +165,7 @@ How to keep what was published is yours to decide. Think ahead how `forget` will
 """
 
 
-# %% key="index"
+# %% key="index" nbgrader={"grade": false, "grade_id": "index", "locked": false, "schema_version": 3, "solution": true, "task": false}
 class PrefixIndex:
     # ru: Помнит, в каком физическом блоке лежит какое начало.
     # en: Remembers which physical block holds which beginning.
@@ -232,6 +232,13 @@ It has a hash, too, that returns one for everything there is. If you are stuck: 
 # %% key="check"
 report = check("09.4", block_keys, PrefixIndex)
 report
+
+# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
+# ru: Столько свойств выполнено: столько баллов даёт nbgrader.
+# en: So many properties hold: so many points nbgrader gives.
+from paged_kv.checks import points
+
+points("09.4", block_keys, PrefixIndex)
 
 # %% [markdown] key="beside" lang="ru"
 r"""

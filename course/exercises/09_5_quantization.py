@@ -147,7 +147,7 @@ r"""
 """
 
 
-# %% key="functions"
+# %% key="functions" nbgrader={"grade": false, "grade_id": "functions", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def quantize_block_int8(Kb):
     # ru: Блок (n, n_kv_heads, d) → коды int8 и масштаб (1, n_kv_heads, 1).
     # en: A block (n, n_kv_heads, d) → int8 codes and a scale (1, n_kv_heads, 1).
@@ -185,7 +185,7 @@ The fields are there already; add your own if you like, but `blocks` must remain
 """
 
 
-# %% key="cache"
+# %% key="cache" nbgrader={"grade": false, "grade_id": "cache", "locked": false, "schema_version": 3, "solution": true, "task": false}
 class Int8Cache:
     # ru: Ключи одного запроса в одном слое.
     # en: The keys of one request in one layer.
@@ -241,6 +241,13 @@ Its tokens grow one after the other, its heads differ in size, and its buffer is
 # %% key="check"
 report = check("09.5", quantize_block_int8, dequantize_block_int8, Int8Cache)
 report
+
+# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
+# ru: Столько свойств выполнено: столько баллов даёт nbgrader.
+# en: So many properties hold: so many points nbgrader gives.
+from paged_kv.checks import points
+
+points("09.5", quantize_block_int8, dequantize_block_int8, Int8Cache)
 
 # %% [markdown] key="beside" lang="ru"
 r"""

@@ -55,7 +55,7 @@ def render(report: Report) -> str:
         f"<style>{STYLE}</style>\n"
         f'<p class="title"><span aria-hidden="true">{SIGNS[report.state]} </span>'
         f"{escape(report.title)}</p>\n"
-        f"<p>{_prose(report.message)}</p>\n{body}</section>"
+        f"<p>{prose(report.message)}</p>\n{body}</section>"
     )
 
 
@@ -64,7 +64,7 @@ def render_note(note: Note) -> str:
     body = "".join(
         f"<pre><code>{escape(dedent(p))}</code></pre>\n"
         if p.startswith(" ")
-        else f"<p>{_prose(p)}</p>\n"
+        else f"<p>{prose(p)}</p>\n"
         for p in note.paragraphs
     )
     return (
@@ -77,15 +77,15 @@ def _section(section: Section) -> str:
     if section.is_code:
         body = "<pre><code>" + escape("\n".join(section.lines)) + "</code></pre>"
     elif len(section.lines) == 1:
-        body = f'<div class="line">{_prose(section.lines[0])}</div>'
+        body = f'<div class="line">{prose(section.lines[0])}</div>'
     else:
         body = (
-            "<ul>" + "".join(f"<li>{_prose(x)}</li>" for x in section.lines) + "</ul>"
+            "<ul>" + "".join(f"<li>{prose(x)}</li>" for x in section.lines) + "</ul>"
         )
     label = f'<div class="label">{escape(section.label)}</div>'
     return f'<div class="part">{label}\n{body}</div>\n'
 
 
-def _prose(text: str) -> str:
+def prose(text: str) -> str:
     """Return text in HTML, with `code` between backticks set as code."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))

@@ -26,7 +26,7 @@ def fresh_sequence(s: Script) -> None:
             "length-differs",
             tr("length and `len(seq)` must be the same number."),
         )
-        append(s, name)
+        append(s, name, 2)  # enough to need all of append
 
 
 def _not_empty(name: str, table: list[int], length: int) -> Wrong:

@@ -1,0 +1,1 @@
+"""What ``paged-kv`` does besides grading: one subcommand a file."""
