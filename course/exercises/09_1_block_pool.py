@@ -102,7 +102,7 @@ r"""
 3. How many slots of one sequence can stand empty in the worst case? Does it depend on its length?
 """
 
-# %% [markdown] key="on-paper-answers" lang="ru" only="solution"
+# %% [markdown] key="on-paper-answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -111,7 +111,7 @@ r"""
 3. Пятнадцать, то есть все слоты последнего блока, кроме одного. От длины это не зависит: неполон бывает только последний блок.
 """
 
-# %% [markdown] key="on-paper-answers" lang="en" only="solution"
+# %% [markdown] key="on-paper-answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 
@@ -485,7 +485,7 @@ r"""
 4. Blocks of one token waste nothing at all. What is the price?
 """
 
-# %% [markdown] key="answers" lang="ru" only="solution"
+# %% [markdown] key="answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -495,7 +495,7 @@ r"""
 4. Таблица станет длиной с сам запрос, а ядро внимания будет собирать токены по одному, вместо того чтобы читать 16 подряд. Поэтому размер блока — компромисс; в vLLM по умолчанию 16.
 """
 
-# %% [markdown] key="answers" lang="en" only="solution"
+# %% [markdown] key="answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 

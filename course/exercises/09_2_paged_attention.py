@@ -120,7 +120,7 @@ r"""
 3. A model has 6 query heads and 3 KV heads. Which KV head does query head 1 read: number 0 or number 1?
 """
 
-# %% [markdown] key="on-paper-answers" lang="ru" only="solution"
+# %% [markdown] key="on-paper-answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -129,7 +129,7 @@ r"""
 3. Нулевую: соседние query-головы объединены в группы по $6/3 = 2$, и $\lfloor 1/2 \rfloor = 0$.
 """
 
-# %% [markdown] key="on-paper-answers" lang="en" only="solution"
+# %% [markdown] key="on-paper-answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 
@@ -469,7 +469,7 @@ r"""
 4. Why is the missing mask worse than an inexact answer?
 """
 
-# %% [markdown] key="answers" lang="ru" only="solution"
+# %% [markdown] key="answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -479,7 +479,7 @@ r"""
 4. В пустых слотах лежат ключи и значения другого запроса. Ответ не просто неточен: в него подмешан чужой разговор.
 """
 
-# %% [markdown] key="answers" lang="en" only="solution"
+# %% [markdown] key="answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 

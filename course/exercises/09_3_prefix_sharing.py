@@ -418,7 +418,7 @@ r"""
 4. With a single fork the shared prompt saved nothing, on the contrary. Why, and when does that change?
 """
 
-# %% [markdown] key="answers" lang="ru" only="solution"
+# %% [markdown] key="answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **На бумаге.** Ответы дают строки `prompt=500` и `prompt=512` выше. При 512 токенах копирований нет, и все блоки `base` общие, поэтому `base.free()` не освобождает ни одного.
 
@@ -430,7 +430,7 @@ r"""
 4. Пока жив `base`, хвостов два: его собственный и у запроса. Второй форк уже окупает этот лишний блок. А если `base` сразу после форка освободить, общий промпт ничего не теряет и при одном.
 """
 
-# %% [markdown] key="answers" lang="en" only="solution"
+# %% [markdown] key="answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **On paper.** The lines `prompt=500` and `prompt=512` above give the answers. With 512 tokens there are no copies, and all blocks of `base` are shared, so `base.free()` frees none of them.
 
@@ -442,7 +442,7 @@ r"""
 4. While `base` lives there are two tails, its own and the request's. The second fork already pays for that extra block. And if `base` is freed right after the fork, the shared prompt loses nothing even with one.
 """
 
-# %% key="free-first" only="solution"
+# %% key="free-first" only="solution" nbgrader={"grade": false, "grade_id": "free-first", "locked": false, "schema_version": 3, "solution": true, "task": false}
 pool, token = BlockPool(64, 1, 1, 1), np.zeros((1, 1, 1))
 base = Sequence(pool, "base")
 for _ in range(500):

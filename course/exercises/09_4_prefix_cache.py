@@ -50,7 +50,7 @@ A block holds 4 tokens. The prompt `[7, 1, 6, 2, 5, 5, 0, 3, 8]` is published, w
 4. Block 6 was handed out to another request. What does the first prompt find now?
 """
 
-# %% [markdown] key="on-paper-answers" lang="ru" only="solution"
+# %% [markdown] key="on-paper-answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -60,7 +60,7 @@ r"""
 4. Ничего. Блок 2 на месте, но без первых четырёх токенов он бесполезен.
 """
 
-# %% [markdown] key="on-paper-answers" lang="en" only="solution"
+# %% [markdown] key="on-paper-answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 
@@ -315,7 +315,7 @@ r"""
 3. Two requests computed one beginning at the same time, in different blocks, and published both. What does your `publish` do, and what happens when one of those blocks is handed out again?
 """
 
-# %% [markdown] key="answers" lang="ru" only="solution"
+# %% [markdown] key="answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -324,7 +324,7 @@ r"""
 3. Второй вытеснит из индекса первого. Если потом выдадут заново второй блок, начало перестанет находиться, хотя в первом оно ещё лежит: лишний промах, но не ошибка. `PrefixCache` помнит оба.
 """
 
-# %% [markdown] key="answers" lang="en" only="solution"
+# %% [markdown] key="answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 

@@ -66,7 +66,7 @@ r"""
 3. What happens if you cast to `int8` without rounding?
 """
 
-# %% [markdown] key="on-paper-answers" lang="ru" only="solution"
+# %% [markdown] key="on-paper-answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -75,7 +75,7 @@ r"""
 3. Дробная часть отбрасывается в сторону нуля: ошибка до целого шага вместо половины, и всё чуть съёживается.
 """
 
-# %% [markdown] key="on-paper-answers" lang="en" only="solution"
+# %% [markdown] key="on-paper-answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 
@@ -339,7 +339,7 @@ r"""
 4. Can the same code quantise V? And can V use the scales of K?
 """
 
-# %% [markdown] key="answers" lang="ru" only="solution"
+# %% [markdown] key="answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -349,7 +349,7 @@ r"""
 4. Кодом — да. Масштабами — нет: у V свои величины, и чужой масштаб либо обрежет их, либо потратит уровни впустую. В движках такая ошибка была.
 """
 
-# %% [markdown] key="answers" lang="en" only="solution"
+# %% [markdown] key="answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 

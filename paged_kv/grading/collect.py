@@ -1,0 +1,169 @@
+"""Executes a notebook as far as needed, and picks the objects that are asked for."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import paged_kv.checks
+from paged_kv.checks.exercise import Asked, Exercise
+from paged_kv.checks.report import Report
+from paged_kv.checks.runner import OutputLimit, TimeLimit, run_guarded
+from paged_kv.checks.show import clean
+from paged_kv.grading.notebook import CodeCell
+from paged_kv.grading.statements import Statement, needed, split, unwritten
+from paged_kv.messages import tr
+
+
+@dataclass(frozen=True)
+class _Definition:
+    cell: int
+    value: object
+    stubs: int
+
+
+@dataclass
+class Collected:
+    """What a notebook gives for an exercise.
+
+    Attributes
+    ----------
+    objects : tuple
+        What `check` takes; a name that is missing has a stub here.
+    notes : list of str
+        What the teacher should know: cells that failed, names that are missing, the
+        definition that counts if there are several.
+    """
+
+    objects: tuple[object, ...] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+def collect(cells: Iterable[CodeCell], exercise: Exercise, *, safe: bool) -> Collected:
+    """Execute `cells` in order and return the asked-for objects; never raises.
+
+    Parameters
+    ----------
+    safe : bool
+        Execute only the statements that define the asked-for names, and what those
+        need: imports, other definitions, constants. Else all; a statement that fails
+        does not keep the next ones from being executed.
+    """
+    result = Collected()
+    statements: list[Statement] = []
+    for cell in cells:
+        # So that the report can show the student's line.
+        lines = cell.source.splitlines(keepends=True)
+        linecache.cache[cell.file] = (len(cell.source), None, lines, cell.file)
+        try:
+            statements += split(cell)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            result.notes.append(_failed(cell.number, error))
+    names = [asked.name for asked in exercise.asked]
+    if safe:
+        statements = needed(statements, names)
+    found = _execute(statements, names, result.notes)
+    result.objects = tuple(
+        _choose(asked, found[asked.name], result.notes) for asked in exercise.asked
+    )
+    return result
+
+
+def _execute(
+    statements: list[Statement], names: list[str], notes: list[str]
+) -> dict[str, list[_Definition]]:
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module  # where a dataclass looks for its names
+    _leave_out_checks()
+    namespace: dict[str, Any] = vars(module)
+    found: dict[str, list[_Definition]] = {name: [] for name in names}
+    failed: set[int] = set()
+    for statement in statements:
+        error = run_guarded(partial(exec, statement.code, namespace)).error
+        # Of a cell that fails the first failure is the cause, the others follow.
+        if error and statement.cell not in failed:
+            failed.add(statement.cell)
+            if not isinstance(error, NotImplementedError):  # its own stub: no news
+                notes.append(_failed(statement.cell, error))
+        for name in names:
+            value = namespace.get(name)
+            old = found[name][-1].value if found[name] else None
+            if value is not None and value is not old:
+                stubs = unwritten(statement.node)
+                found[name].append(_Definition(statement.cell, value, stubs))
+    return found
+
+
+def _leave_out_checks() -> None:
+    """Make the notebook's own checks say "not started".
+
+    The grader does them itself, and experiments that ask for a pass are skipped.
+    """
+
+    def skipped(*_: object, **__: object) -> Report:
+        return Report("", "", "not started", "not-started", "")
+
+    for name in ("check", "hint", "points", "progress"):
+        setattr(paged_kv.checks, name, skipped)
+
+
+def _choose(asked: Asked, found: list[_Definition], notes: list[str]) -> object:
+    """Return the definition that counts: the last one with the fewest stubs."""
+    own = [definition for definition in found if not _is_ours(definition.value)]
+    if not own:
+        text = (
+            tr(
+                "`{name}` is the module's own or stands on it, and was not counted.",
+                name=asked.name,
+            )
+            if found
+            else tr("`{name}` is not defined.", name=asked.name)
+        )
+        notes.append(text)
+        return _missing(asked)
+    best = min(reversed(own), key=lambda definition: definition.stubs)
+    if len(own) > 1:
+        notes.append(
+            tr(
+                "`{name}` is defined in cells {cells}; the one in cell {cell} counts.",
+                name=asked.name,
+                cells=", ".join(str(definition.cell) for definition in own),
+                cell=best.cell,
+            )
+        )
+    return best.value
+
+
+def _is_ours(value: object) -> bool:
+    """Whether a class or function comes from the package, or a class inherits."""
+    parts = value.__mro__ if isinstance(value, type) else (value,)
+    modules = [str(getattr(part, "__module__", "")) for part in parts]
+    return any(module.partition(".")[0] == "paged_kv" for module in modules)
+
+
+def _missing(asked: Asked) -> object:
+    """Return a stub, so that the criteria of the other names can be checked."""
+    lines = [f"class {asked.name}:"] if asked.is_class else []
+    for method in asked.methods or (asked.name,):
+        lines.append(
+            f"{'    ' if asked.is_class else ''}"
+            f"def {method}(*_, **__): raise NotImplementedError"
+        )
+    namespace: dict[str, Any] = {}
+    exec(compile("\n".join(lines), "<missing>", "exec"), namespace)
+    return namespace[asked.name]
+
+
+def _failed(cell: int, error: BaseException) -> str:
+    if isinstance(error, TimeLimit):
+        return tr("Cell {cell} did not finish in time and was stopped.", cell=cell)
+    if isinstance(error, OutputLimit):
+        return tr("Cell {cell} printed without end and was stopped.", cell=cell)
+    text = run_guarded(lambda: clean(str(error))).value or ""
+    reason = f"{type(error).__name__}: {text}".removesuffix(": ")
+    return tr("Cell {cell} failed: {reason}", cell=cell, reason=reason)
