@@ -92,12 +92,12 @@ def reference_attention(
     Raises
     ------
     ValueError
-        For shapes that do not fit, L = 0, or a scale that is not finite.
+        For shapes that do not fit, L = 0, or q or a scale that is not finite.
     """
     K, V = np.asarray(K, np.float32), np.asarray(V, np.float32)
-    if K.ndim != 3 or K.shape != V.shape or not len(K):
+    if K.ndim != 3 or K.shape != V.shape or not K.size:
         raise ValueError(
-            "K and V must both be (L, n_kv_heads, head_dim) with L > 0, "
+            "K and V must both be (L, n_kv_heads, head_dim), none of them 0, "
             f"got {K.shape} and {V.shape}"
         )
     grouped = _group_heads(q, K.shape[1], K.shape[2], scale)
@@ -144,8 +144,8 @@ def paged_attention(
     Raises
     ------
     ValueError
-        For shapes that do not fit, an empty sequence, a table too short for its
-        length, or block ids outside the pool.
+        For shapes that do not fit, q or a scale that is not finite, an empty
+        sequence, a table too short for its length, or block ids outside the pool.
     RuntimeError
         For a sequence that was freed.
 
@@ -215,7 +215,10 @@ def _group_heads(q: ArrayLike, n_kv_heads: int, head_dim: int, scale: float) -> 
     if not math.isfinite(scale):
         raise ValueError(f"scale must be finite, got {scale}")
     # float(): a float64 numpy scalar would turn everything after it into float64.
-    scaled = q.astype(np.float32) * float(scale)
+    with np.errstate(over="ignore"):  # reported as not finite below
+        scaled = q.astype(np.float32) * float(scale)
+    if not np.isfinite(scaled).all():
+        raise ValueError("q · scale has NaN or values too large for float32")
     return scaled.reshape(n_kv_heads, -1, head_dim)
 
 

@@ -65,7 +65,7 @@ def flash_decoding(
     Flash-Decoding (Dao et al., 2023); vLLM's second CUDA kernel took partitions of
     512 tokens.
     """
-    whole("partition_tokens", partition_tokens, 1)
+    partition_tokens = whole("partition_tokens", partition_tokens, 1)
     if partition_tokens % pool.block_size:
         raise ValueError(
             f"partition_tokens must be a multiple of the block size {pool.block_size}, "

@@ -179,14 +179,15 @@ class BlockPool(BlockAllocator):
 
     def _writable(self, slots: ArrayLike) -> NDArray[np.int64]:
         """Return `slots` as an array, or raise ValueError as `write` says."""
-        slots = np.asarray(slots)
-        if slots.ndim != 1 or slots.dtype.kind not in "iu":
-            raise ValueError(f"slots must be whole numbers (n,), got {slots!r}")
+        given = np.asarray(slots)
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise ValueError(f"slots must be whole numbers (n,), got {given!r}")
         end = self.num_blocks * self.block_size
-        if len(slots) and not 0 <= slots.min() <= slots.max() < end:
+        if given.size and not 0 <= given.min() <= given.max() < end:
             raise ValueError(
-                f"slots {slots.min()}…{slots.max()} reach outside 0…{end - 1}"
+                f"slots {given.min()}…{given.max()} reach outside 0…{end - 1}"
             )
+        slots = given.astype(np.int64, copy=False)
         blocks = np.unique(slots // self.block_size)
         if (others := blocks[self.ref[blocks] != 1]).size:
             raise ValueError(
@@ -213,8 +214,13 @@ class BlockPool(BlockAllocator):
 
 
 def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    """Return `dtype`, or raise ValueError when K and V cannot be stored in it."""
+    """Return `dtype`, or raise ValueError when K and V cannot be stored in it.
+
+    Narrower types need a scale (`quantization`); wider ones some machines lack.
+    """
     found = np.dtype(dtype)
-    if found.kind != "f" and found.name != "bfloat16":
-        raise ValueError(f"dtype must be a float type, got {found}")
+    if found.name not in ("float16", "bfloat16", "float32", "float64"):
+        raise ValueError(
+            f"dtype must be float16, bfloat16, float32 or float64, got {found}"
+        )
     return found

@@ -125,6 +125,7 @@ class Sequence:
             When fewer blocks are free than `blocks_needed(n)`.
         """
         needed = self.blocks_needed(n)
+        n = int(n)  # a numpy integer would make the length one, which can overflow
         pool, table, bs = self.pool, self.block_table, self.pool.block_size
         if needed > pool.free:
             raise OutOfBlocks(
@@ -163,7 +164,8 @@ class Sequence:
         """
         self._require_live()
         bs = self.pool.block_size
-        if whole("start", start, 0) > self.length:
+        start = whole("start", start, 0)
+        if start > self.length:
             raise ValueError(f"start {start} is above the length {self.length}")
         positions = np.arange(start, self.length, dtype=np.int64)
         first = start // bs
@@ -206,8 +208,8 @@ class Sequence:
         tail copies that one block (see `reserve`).
         """
         self._require_live()
-        self.pool.retain(self.block_table)
         child = type(self)(self.pool, new_id)
+        self.pool.retain(self.block_table)
         child.block_table = list(self.block_table)
         child.length = self.length
         return child

@@ -193,6 +193,8 @@ def test_current_token_is_seen_while_its_layers_are_written(rng):
         ({"layer": 2}, "layer 2"),
         ({"layer": -1}, "layer -1"),
         ({"scale": float("nan")}, "scale"),
+        ({"q": np.full((6, 8), np.nan)}, "q · scale"),
+        ({"q": np.full((6, 8), 1e30), "scale": 1e30}, "q · scale"),
         ({"table": [0, 1]}, "9 tokens need 3 blocks of 4, the block table has 2"),
         ({"table": [0, 1, 99]}, "outside"),
         ({"table": [0, -1, 2]}, "outside"),
@@ -236,6 +238,7 @@ def test_freed_sequence_cannot_be_read(read):
     ("K", "V"),
     [
         ((0, 3, 8), (0, 3, 8)),
+        ((4, 0, 8), (4, 0, 8)),
         ((4, 3, 8), (5, 3, 8)),
         ((4, 24), (4, 24)),
         ((4, 3, 7), (4, 3, 7)),

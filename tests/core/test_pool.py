@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import float8_e5m2
 
 from paged_kv import BlockAllocator, BlockPool, DoubleFree, OutOfBlocks, PoolCorrupted
 from paged_kv.sequence import Sequence
@@ -135,7 +136,7 @@ def test_sizes_are_checked(name, bad):
         BlockPool(**(sizes | {name: bad}))
 
 
-@pytest.mark.parametrize("dtype", [np.int32, bool, complex, object, "U3"])
+@pytest.mark.parametrize("dtype", [np.int32, bool, complex, object, "U3", float8_e5m2])
 def test_storage_must_be_a_float_type(dtype):
     with pytest.raises(ValueError, match="float"):
         BlockPool(2, 1, 1, 1, dtype=dtype)
@@ -218,7 +219,15 @@ class TestWrite:
         pool, seq, slots = reserved
         K, V = make_kv(pool, 0)
         pool.write(0, slots[:0], K[0], V[0])
+        pool.write(0, [], K[0], V[0])
         assert np.isnan(pool.k).all()
+
+    def test_narrow_slots_are_widened_before_they_are_divided(self):
+        pool = BlockPool(2, 1, 1, 1, block_size=300)
+        seq = Sequence(pool, "a")
+        K = np.arange(9.0).reshape(9, 1, 1)
+        pool.write(0, seq.reserve(9).astype(np.uint8), K, K)
+        assert np.array_equal(pool.k[0, 0, :9], K)
 
     @pytest.mark.parametrize(
         ("layer", "change", "message"),

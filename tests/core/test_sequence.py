@@ -197,6 +197,20 @@ class TestFork:
         pool.check([child, other])
         assert_holds(pool, child, K, V)
 
+    def test_fork_that_fails_counts_nothing(self, make_pool, make_kv):
+        class Picky(Sequence):
+            def __init__(self, pool, seq_id):
+                if seq_id == "bad":
+                    raise KeyError(seq_id)
+                super().__init__(pool, seq_id)
+
+        pool = make_pool()
+        base = Picky(pool, "base")
+        base.extend(*make_kv(pool, 5))
+        with pytest.raises(KeyError):
+            base.fork("bad")
+        pool.check([base])
+
     def test_subclass_forks_into_its_own_kind(self, make_pool):
         class Traced(Sequence):
             pass
@@ -331,6 +345,21 @@ def test_reserve_and_blocks_needed_want_a_count(make_pool, bad):
         seq.reserve(bad)
     with pytest.raises(ValueError, match="n_tokens"):
         seq.blocks_needed(bad)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64])
+def test_numpy_counts_are_as_good_as_python_ones(make_pool, kind):
+    pool = make_pool(num_blocks=40)
+    seq = Sequence(pool, "a")
+    for _ in range(3):  # beyond what int8 and uint8 can hold
+        seq.reserve(kind(100))
+    assert (type(seq.length), seq.length) == (int, 300)
+    assert np.array_equal(seq.slots(kind(100)), seq.slots(100))
+    with pytest.raises(OutOfBlocks, match="needs 100 blocks"):
+        Sequence(make_pool(block_size=1), "b").reserve(kind(100))
+    seq.truncate(kind(100))
+    assert (type(seq.length), seq.length) == (int, 100)
+    pool.check([seq])
 
 
 @pytest.mark.parametrize(
