@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from paged_kv.quantization.base import LARGEST_FLOAT16, Array, Params, Quantizer
 from paged_kv.quantization.packing import pack, unpack
+from paged_kv.spec import whole
 
 
 class GroupedInt(Quantizer):
@@ -40,9 +41,7 @@ class GroupedInt(Quantizer):
             raise ValueError(f"bits must be 2, 3, 4 or 8, got {bits!r}")
         if per not in ("channel", "token"):
             raise ValueError(f'per must be "channel" or "token", got {per!r}')
-        if group < 1:
-            raise ValueError(f"group must be at least 1, got {group!r}")
-        self.bits, self.per, self.group = bits, per, group
+        self.bits, self.per, self.group = bits, per, whole("group", group, 1)
         self.axis = -3 if per == "channel" else -1
         self.levels = 2**bits - 1
         self.name = f"int{bits}/{per}/g{group}"

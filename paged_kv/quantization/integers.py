@@ -34,18 +34,16 @@ def quantize_block_int8(
     Raises
     ------
     ValueError
-        For another number of dimensions, or values that have no scale.
+        For another number of dimensions, or values without a scale (NaN, infinite,
+        close to the largest float32).
 
     Notes
     -----
     The error of an element is at most scale / 2 = max|Kb| / 254.
     """
-    Kb = np.asarray(Kb, np.float32)
-    if Kb.ndim != 3:
-        raise ValueError(f"block must be (n, n_kv_heads, d), got shape {Kb.shape}")
-    if not np.isfinite(Kb).all():
-        raise ValueError("block has NaN or infinite values: it has no scale")
-    codes, scale = _round_to_scale(Kb, AXES["head"], 127)
+    if np.ndim(Kb) != 3:
+        raise ValueError(f"block must be (n, n_kv_heads, d), got shape {np.shape(Kb)}")
+    codes, (scale,) = SymmetricInt().quantize(Kb)
     return codes, scale
 
 

@@ -61,7 +61,7 @@ def test_empty_block_is_empty():
     assert (scale == 0).all()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
 def test_not_finite_has_no_scale(bad):
     block = np.zeros((2, 2, 3))
     block[1, 0, 2] = bad
@@ -80,3 +80,9 @@ def test_input_is_not_changed():
     kept = block.copy()
     quantize_block_int8(block)
     assert np.array_equal(block, kept)
+
+
+def test_scale_that_could_not_be_read_back_is_refused():
+    largest = np.finfo(np.float32).max  # 127 · (largest / 127) may round to infinity
+    with pytest.raises(ValueError, match="takes values up to"):
+        quantize_block_int8(np.full((1, 1, 2), largest))

@@ -291,6 +291,7 @@ def test_fp8_cannot_be_calibrated_on_nothing(sample):
         lambda: GroupedInt(1, "token"),
         lambda: GroupedInt(4, "head"),
         lambda: GroupedInt(4, "token", 0),
+        lambda: GroupedInt(4, "token", 1.5),
         lambda: Codebook(8),
         lambda: Fp8E4M3(0),
         lambda: Fp8E4M3(float("nan")),
