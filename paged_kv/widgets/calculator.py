@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import ipywidgets as widgets
@@ -90,6 +91,7 @@ class KVCalculator(StoredWidget):
         super().__init__([head, *rows, self._view], SHEET)
         for row in rows:
             row.add_class("controls")
+            row.add_class("calculator")
             for control in row.children:
                 control.observe(self._changed, "value")
         self._draw()
@@ -114,7 +116,8 @@ class KVCalculator(StoredWidget):
     def picture(self) -> Picture:
         """Return the still picture of what the controls say now."""
         plan, name = self.plan(), self.name()
-        chosen = f'<p class="tx">{self._words(plan)}</p>'
+        words = escape(self._words(plan))
+        chosen = f'<div class="calculator"><p class="tx">{words}</p></div>'
         return Picture(
             lambda: page(title(name, _lead()) + chosen + body(plan), name, SHEET),
             lambda: plain(plan),

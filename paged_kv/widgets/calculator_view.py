@@ -17,12 +17,10 @@ _BOXES = 128
 
 def body(plan: Plan) -> str:
     """Return everything below the controls."""
+    words = f'<div class="now"><p class="tx">{escape(sentence(plan))}</p></div>'
     return (
-        _facts(plan)
-        + f'<div class="now"><p class="tx">{escape(sentence(plan))}</p></div>'
-        + _memory(plan)
-        + curve(plan)
-        + _rates(plan)
+        f'<div class="calculator">{_facts(plan)}{words}{_memory(plan)}{curve(plan)}'
+        f"{_rates(plan)}</div>"
     )
 
 

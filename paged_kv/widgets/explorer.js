@@ -50,7 +50,7 @@ root.addEventListener("keydown", (e) => {
 // In the widget: stops can be clicked, and what happened is said aloud.
 const slider = () => root.querySelector(".noUi-target")?.noUiSlider;
 root.addEventListener("click", (e) => {
-  const stop = e.target.closest(".stops li");
+  const stop = e.target.closest("li[data-k]");
   if (stop) slider()?.set(stop.dataset.k);
 });
 const live = document.createElement("div");
@@ -69,8 +69,8 @@ const say = () => {
     const slider = handle.closest(".widget-slider");
     const label = slider.querySelector(".widget-label");
     const readout = slider.querySelector(".widget-readout");
-    const stops = root.querySelector(".stops")?.ariaLabel; // before a title: it may be "null"
-    const name = label?.textContent || stops || label?.title;
+    const stops = root.querySelector("li[data-k]")?.closest("ol").ariaLabel;
+    const name = label?.textContent || stops || label?.title; // a title may be "null"
     const value = readout?.offsetParent ? readout.textContent : now;
     if (name) handle.setAttribute("aria-label", name);
     if (value) handle.setAttribute("aria-valuetext", value);

@@ -7,50 +7,36 @@ from html import escape
 from paged_kv.messages import tr
 from paged_kv.widgets.fragmentation_run import Moment, Run
 
-_WIDTH, _HEIGHT, _FOOT = 256, 84, 14
+#: Classes of tokens, reservation, internal fragmentation and rounding up.
+LOOKS = ("tok", "res", "int", "oth")
 #: Steps of a curve that are drawn at most; more could not be told apart.
-_POINTS = 128
-# Lines of each pattern, in a square of 6 × 6.
-_LINES = {"r": "M0 6L6 0", "i": "M0 6L6 0M0 0L6 6", "o": "M2 3h1.6"}
+_POINTS = 110
 
 
 def areas(run: Run, step: int, last: int) -> str:
-    """Return the picture, with a line at `step`; all systems have the same axis."""
-    stride = max(1, -(-last // _POINTS))
-    steps = range(0, len(run.moments), stride)
+    """Return the picture, with a line at `step`; all systems have the same axis.
+
+    Not an SVG: its patterns are found by ids, and the first one on a page may be in a
+    cell that is not shown.
+    """
+    stride = -(-last // _POINTS)
+    steps = range(0, len(run.moments), max(1, stride))
     levels = [_levels(run.moments[k]) for k in steps]
     below = [0] * len(levels)
     parts = []
-    for kind, layer in zip("trio", zip(*levels, strict=True), strict=True):
+    for kind, layer in zip(LOOKS, zip(*levels, strict=True), strict=True):
         above = [b + n for b, n in zip(below, layer, strict=True)]
         if any(layer):
-            path = _path(run, steps, below, above, last)
-            parts.append(f'<path class="{kind}" d="{path}"/>')
-            if kind in _LINES:  # the second channel, over the colour
-                parts.append(f'<path class="hatch {kind}" d="{path}"/>')
+            outline = _outline(run, steps, below, above, last)
+            parts.append(f'<i class="{kind}" style="clip-path:polygon({outline})"></i>')
         below = above
-    x = _x(step, last)
-    done = _x(min(len(run.moments) - 1, last), last)
-    frame = f'<path class="fr" d="M0 0H{_WIDTH}V{_HEIGHT}H0z"/>'
-    if done < _WIDTH:
-        parts.append(f'<path class="end" d="M{done} 0V{_HEIGHT}"/>')
+    done = _percent(len(run.moments) - 1, last)
     return (
-        f'<svg class="areas" viewBox="0 0 {_WIDTH} {_HEIGHT + _FOOT}" '
-        f'aria-hidden="true"><defs>{_patterns()}</defs>{frame}{"".join(parts)}'
-        f'<path class="cur" d="M{x} -3V{_HEIGHT + 3}"/>'
-        f'<text x="0" y="{_HEIGHT + 12}">0</text>'
-        f'<text x="{_WIDTH / 2}" y="{_HEIGHT + 12}" class="m">'
-        f"{escape(tr('step'))}</text>"
-        f'<text x="{_WIDTH}" y="{_HEIGHT + 12}" class="e">{last}</text></svg>'
-    )
-
-
-def _patterns() -> str:
-    # Every picture brings the same ones: whichever a page takes is right.
-    return "".join(
-        f'<pattern id="pkv-areas-{kind}" width="6" height="6" '
-        f'patternUnits="userSpaceOnUse"><path d="{lines}"/></pattern>'
-        for kind, lines in _LINES.items()
+        f'<div class="areas" aria-hidden="true">{"".join(parts)}'
+        f'<i class="finish" style="left:{done}%"></i>'
+        f'<i class="cursor" style="left:{_percent(step, last)}%"></i></div>'
+        f'<p class="axis" aria-hidden="true"><span>0</span> '
+        f"<span>{escape(tr('step'))}</span> <span>{last}</span></p>"
     )
 
 
@@ -58,18 +44,19 @@ def _levels(moment: Moment) -> tuple[int, int, int, int]:
     return (*moment.usage[:3], moment.rounding)
 
 
-def _x(step: int, last: int) -> float:
-    return round(_WIDTH * step / max(last, 1), 1)
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / max(whole, 1):.4g}"
 
 
-def _path(run: Run, steps: range, below: list[int], above: list[int], last: int) -> str:
-    """Return the outline between two curves, there along the upper, back the lower."""
+def _outline(
+    run: Run, steps: range, below: list[int], above: list[int], last: int
+) -> str:
+    """Return the corners between two curves: along the upper, back on the lower."""
 
-    def points(levels: list[int]) -> list[str]:
-        scale = _HEIGHT / run.num_slots
+    def corners(levels: list[int]) -> list[str]:
         return [
-            f"{_x(step, last):g} {_HEIGHT - level * scale:.1f}"
+            f"{_percent(step, last)}% {_percent(run.num_slots - level, run.num_slots)}%"
             for step, level in zip(steps, levels, strict=True)
         ]
 
-    return f"M{'L'.join([*points(above), *reversed(points(below))])}z"
+    return ",".join([*corners(above), *reversed(corners(below))])

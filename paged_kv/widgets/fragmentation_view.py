@@ -8,7 +8,7 @@ from html import escape
 from paged_kv.messages import tr, trn
 from paged_kv.serving.allocators import Span, Usage
 from paged_kv.serving.report import number, system_name
-from paged_kv.widgets.fragmentation_areas import areas
+from paged_kv.widgets.fragmentation_areas import LOOKS, areas
 from paged_kv.widgets.fragmentation_run import Moment, Run
 
 SHEET = "fragmentation.css"
@@ -43,10 +43,11 @@ def body(runs: Sequence[Run], step: int) -> str:
     words = tr("Step {step} / {last}", step=number(step), last=number(last))
     columns = "".join(_column(run, step, last) for run in runs)
     return (
-        f'<div class="now"><p><span class="st">{escape(words)}</span> '
+        '<div class="fragmentation"><div class="now"><p><span class="st">'
+        f"{escape(words)}</span> "
         f'<span class="tx">{escape(_sentence(runs, step))}</span></p></div>'
         f'<div class="systems" style="--systems:{len(runs)}">{columns}</div>'
-        f"{_legend()}{_now(runs, step)}{_means(runs)}{_places(runs, step)}"
+        f"{_legend()}{_now(runs, step)}{_means(runs)}{_places(runs, step)}</div>"
     )
 
 
@@ -148,7 +149,7 @@ def _map(run: Run, moment: Moment) -> str:
     rows = -(-run.num_slots // across)
     pieces = "".join(_span(span, across) for span in moment.spans)
     return (
-        f'<div class="map" style="--rows:{rows};--across:{across}" '
+        f'<div class="memory" style="--rows:{rows};--across:{across}" '
         f'aria-hidden="true">{pieces}</div>'
     )
 
@@ -156,7 +157,7 @@ def _map(run: Run, moment: Moment) -> str:
 def _span(span: Span, across: int) -> str:
     parts, start = [], span.start
     sizes = (span.tokens, span.reservation, span.internal)
-    for kind, slots in zip("trio", (*sizes, span.slots - sum(sizes)), strict=True):
+    for kind, slots in zip(LOOKS, (*sizes, span.slots - sum(sizes)), strict=True):
         stop = start + slots
         while start < stop:  # row by row
             row, column = divmod(start, across)
@@ -174,14 +175,14 @@ def _span(span: Span, across: int) -> str:
 
 
 def _legend() -> str:
-    looks = [*zip("tri", _kinds()[:3], strict=True)]
-    looks += [("o", tr("rounding up")), ("f", tr("free"))]
+    looks = [*zip(LOOKS[:3], _kinds()[:3], strict=True)]
+    looks += [(LOOKS[3], tr("rounding up")), ("free", tr("free"))]
     items = "".join(
-        f'<li><i class="k {kind}" aria-hidden="true"></i>{escape(text)}</li>'
+        f'<li><i class="sw {kind}" aria-hidden="true"></i>{escape(text)}</li>'
         for kind, text in looks
     )
     note = tr("rounding up and what is free are “external and other”")
-    return f'<ul class="leg">{items}<li>{escape(note)}</li></ul>'
+    return f'<ul class="legend">{items}<li>{escape(note)}</li></ul>'
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -246,7 +247,7 @@ def _places(runs: Sequence[Run], step: int) -> str:
     summary = escape(tr("Which slots each request has"))
     caption = f'<span class="v">{summary}</span>'
     return (
-        f'<details class="how"><summary>{summary}</summary>'
+        f'<details class="places"><summary>{summary}</summary>'
         f"{_table(caption, heads, rows)}</details>"
     )
 

@@ -99,7 +99,7 @@ def chart(view: View) -> str:
     tokens = "".join(f"<td>{step.block.first + j}</td>" for j in range(valid))
     if valid < size:
         words = tr("no token: masked out") if hidden else tr("no token: stale data")
-        tokens += f'<td colspan="{size - valid}" class="no">{escape(words)}</td>'
+        tokens += f'<td colspan="{size - valid}" class="none">{escape(words)}</td>'
     scores = "".join(_score(view, j, j == top and m > before) for j in range(size))
     weights = "".join(_weight(view, j) for j in range(size))
     lines = f"--z:{view.y(0)}px"
@@ -112,16 +112,16 @@ def chart(view: View) -> str:
     caption = tr("scores of the query with the keys in this block")
     block = tr("Block {block}", block=step.block.physical)
     return (
-        f'<table class="ch{calm}{many}"><caption><b>{escape(block)}</b> '
-        f'{escape(caption)}</caption><colgroup><col class="h"><col span="{size}">'
-        '<col class="z"></colgroup><thead><tr><th scope="row">'
+        f'<table class="chart{calm}{many}"><caption><b>{escape(block)}</b> '
+        f'{escape(caption)}</caption><colgroup><col class="names"><col span="{size}">'
+        '<col class="ends"></colgroup><thead><tr><th scope="row">'
         f"{escape(tr('slot'))}</th>{slots}<td></td></tr></thead><tbody>"
         f'<tr class="tk"><th scope="row">{escape(tr("token"))}</th>{tokens}<td></td>'
         f'</tr><tr class="sr" style="{lines}"><th scope="row">{escape(tr("score"))}'
-        f'<br><small>s = q·k · scale</small></th>{scores}<td class="end">'
+        f'<br><small>s = q·k · scale</small></th>{scores}<td class="tail">'
         f'{_line_labels(view)}</td></tr><tr class="wr"><th scope="row">'
         f"{escape(tr('weight'))}<br><small>w = exp(s − m)</small></th>{weights}"
-        f'<td class="end"><b>Σ = {total}</b></td></tr></tbody></table>'
+        f'<td class="tail"><b>Σ = {total}</b></td></tr></tbody></table>'
     )
 
 
@@ -135,7 +135,7 @@ def _score(view: View, j: int, is_new_top: bool) -> str:
     elif j >= step.block.valid:
         kinds.append("stale")
     if is_new_top and not view.at_output:
-        kinds.append("mx")
+        kinds.append("top")
     text = "−∞" if masked else fixed(score, 1)
     zero = end = view.y(0)
     bar = ""
@@ -153,7 +153,7 @@ def _score(view: View, j: int, is_new_top: bool) -> str:
 def _weight(view: View, j: int) -> str:
     step = view.step
     weight = float(step.weights[j])
-    kind = "p mk" if j >= step.read else "p stale" if j >= step.block.valid else "p"
+    kind = "wt mk" if j >= step.read else "wt stale" if j >= step.block.valid else "wt"
     text = "0" if j >= step.read else fixed(weight)
     share = min(weight, 1.0) if math.isfinite(weight) else 0.0
     return f'<td class="{kind}" style="--p:{share:.3f}"><i></i><b>{text}</b></td>'
@@ -202,9 +202,9 @@ def _state_row(
     note = ""
     if value != right:
         note = f' <small class="rt">{escape(tr("right: {value}", value=right))}</small>'
-    mark = ' class="hot"' if hot else ""
+    mark = ' class="new"' if hot else ""
     return (
-        f'<tr><th scope="row"{" class=w" if len(sign) > 1 else ""}>{sign}</th><td>'
+        f'<tr><th scope="row"{" class=long" if len(sign) > 1 else ""}>{sign}</th><td>'
         f"<span>{escape(words)}</span> <code>{escape(formula)}</code>{note}</td>"
         f'<td class="val"><span{mark}>{value}</span></td></tr>'
     )
@@ -221,7 +221,7 @@ def sums(view: View) -> str:
             (tr("output"), f"acc ÷ l = acc ÷ {fixed(step.l)}", trace.out, "res"),
             (tr("all tokens at once"), "softmax(q·K) · V", reading.truth, ""),
             (tr("difference"), f"max|diff| {error_text(view.error)}",
-             trace.out - reading.truth, "df"),
+             trace.out - reading.truth, "dif"),
         ]  # fmt: skip
     else:
         caption = tr("Accumulated output")
@@ -231,7 +231,7 @@ def sums(view: View) -> str:
             ("= acc", "", step.acc, "res"),
         ]
         if not view.is_whole:
-            rows.append((tr("right acc"), "", view.right_step.acc, "df"))
+            rows.append((tr("right acc"), "", view.right_step.acc, "dif"))
     shown = min(COMPONENTS, len(trace.out))
     if shown < len(trace.out):
         note = tr("the first {n} of {total} components", n=shown, total=len(trace.out))
@@ -263,7 +263,7 @@ def _sum_row(
 ) -> str:
     cells = ""
     for value in map(float, values[:shown]):
-        sign = "n" if value < 0 else "p"
+        sign = "neg" if value < 0 else "pos"
         weight = min(1.0, abs(value) / largest) if math.isfinite(value) else 0.0
         cells += f'<td class="{sign}" style="--v:{weight:.2f}">{fixed(value)}</td>'
     more = f" <small>{escape(small)}</small>" if small else ""

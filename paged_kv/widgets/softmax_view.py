@@ -26,17 +26,14 @@ STOPS = 5
 
 def header(view: View) -> str:
     """Return title and timeline."""
-    return title(name(), _lead(view.reading)) + _timeline(view)
+    timeline = f'<div class="stepper">{_timeline(view)}</div>'
+    return title(name(), _lead(view.reading)) + timeline
 
 
 def body(view: View) -> str:
     """Return everything below the timeline."""
-    return (
-        _what(view)
-        + f'<div class="two">{chart(view)}{state(view)}</div>'
-        + sums(view)
-        + _legend()
-    )
+    tables = f'<div class="halves">{chart(view)}{state(view)}</div>{sums(view)}'
+    return f'<div class="stepper">{_what(view)}{tables}{_legend()}</div>'
 
 
 def name() -> str:
@@ -79,7 +76,7 @@ def _timeline(view: View) -> str:
     cut += " cutr" if shown[-1] < total - 1 else ""
     stops = "".join(_stop(view, k) for k in shown)
     return (
-        f'<ol class="stops{cut}" aria-label="{escape(tr("Blocks in reading order"))}" '
+        f'<ol class="path{cut}" aria-label="{escape(tr("Blocks in reading order"))}" '
         f'start="{first}" style="--stops:{len(shown)};--k:{view.index - first}">'
         f"{stops}</ol>"
     )
@@ -97,7 +94,7 @@ def _stop(view: View, k: int) -> str:
         block = view.reading.blocks[k]
         size = view.reading.block_size
         chip = (
-            f'<span class="blk"><b>{block.physical}</b> <span class="f" '
+            f'<span class="blk"><b>{block.physical}</b> <span class="slots" '
             f'style="--n:{block.valid};--a:{size}"></span></span>'
         )
         label = tr("logical {k} → physical {block}", k=k, block=block.physical)
@@ -125,7 +122,7 @@ def _what(view: View) -> str:
     )
     event = tr("divide by l") if view.at_output else _event(view.step)
     text = _sentence(view)
-    broken = "" if view.is_whole else f'<p class="bad">{_broken(view)}</p>'
+    broken = "" if view.is_whole else f'<p class="warn">{_broken(view)}</p>'
     return (
         f'<div class="now"><p><span class="st">{escape(words)}</span> '
         f'<span class="cw">{escape(event)}</span> <br>'
@@ -211,7 +208,7 @@ def _legend() -> str:
         ("v5", tr("positive component")),
     ]
     rows = "".join(
-        f'<li><span class="k {kind}" aria-hidden="true"></span>{escape(text)}</li>'
+        f'<li><span class="sw {kind}" aria-hidden="true"></span>{escape(text)}</li>'
         for kind, text in items
     )
-    return f'<ul class="leg">{rows}</ul>'
+    return f'<ul class="legend">{rows}</ul>'

@@ -78,7 +78,7 @@ def test_the_stepper_walks_by_buttons_keys_and_stops(notebook):
     widget.locator(".now", has_text="block 12: tokens 32…39").wait_for()
     said_aloud(widget, "masked out")
     assert "Step 3 / 4" in slider.get_attribute("aria-valuetext")
-    widget.locator(".stops li", has_text="acc ÷ l").click()
+    widget.locator("li[data-k]", has_text="acc ÷ l").click()
     widget.locator(".ht", has_text="all tokens at once").wait_for()
     widget.get_by_role("button", name="‹").click()
     widget.locator(".now", has_text="Step 3 / 4").wait_for()
@@ -86,7 +86,7 @@ def test_the_stepper_walks_by_buttons_keys_and_stops(notebook):
 
 def test_what_is_left_out_breaks_the_output(notebook):
     widget = in_front(notebook, "stepper")
-    warning = widget.locator("p.bad")
+    warning = widget.locator("p.warn")
     mask = widget.get_by_label("without the mask")
     mask.check()
     warning.filter(has_text="Without the mask the output is wrong").wait_for()
@@ -102,7 +102,7 @@ def test_what_is_left_out_breaks_the_output(notebook):
 def test_the_fragmentation_view_moves_plays_and_jumps(notebook):
     widget = in_front(notebook, "fragmentation")
     now = widget.locator(".now .st")
-    field = widget.locator(".map").first
+    field = widget.locator(".memory").first
     before = field.inner_html()
     slider = handle(widget, "Step")
     slider.focus()
@@ -118,8 +118,8 @@ def test_the_fragmentation_view_moves_plays_and_jumps(notebook):
     widget.get_by_role("button", name="Play or pause").click()
     slider.press("End")
     widget.locator(".run", has_text="all done at step 427").wait_for()
-    widget.locator(".how summary").click()
-    assert widget.locator(".how table").is_visible()
+    widget.locator(".places summary").click()
+    assert widget.locator(".places table").is_visible()
 
 
 def test_the_calculator_follows_its_controls(notebook):

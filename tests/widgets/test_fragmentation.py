@@ -56,10 +56,14 @@ def pieces(tree):
     """Return {system: [(kind, first slot, slots)]} of the maps."""
     found = {}
     for section in tree.all("section"):
-        (field,) = section.all("div", "map")
+        (field,) = section.all("div", "memory")
         across = int(re.search(r"--across:(\d+)", field.attributes["style"])[1])
         found[section.attributes["aria-label"]] = [
-            (piece.attributes["class"][0], int(row) * across + int(column), int(n))
+            (
+                piece.attributes["class"].split()[0],
+                int(row) * across + int(column),
+                int(n),
+            )
             for piece in field.all("i")
             for row, column, n in re.findall(
                 r"--r:(\d+);--c:(\d+);--n:(\d+)", piece.attributes["style"]
@@ -80,7 +84,7 @@ def test_the_map_has_each_slot_once_and_as_many_as_the_table_says(view, step):
         assert len(taken) == len(set(taken))
         assert all(0 <= slot < 1024 for slot in taken)
         shares = numbers(now[system][:4])
-        for kind, share in zip("tri", shares, strict=False):
+        for kind, share in zip(("tok", "res", "int"), shares, strict=False):
             slots = sum(n for found, _, n in parts if found == kind)
             assert share == pytest.approx(100 * slots / 1024, abs=0.051)
         assert sum(shares) == pytest.approx(100, abs=0.21)
@@ -201,12 +205,30 @@ def test_buttons_walk_and_jump():
     assert "all done at step 140" in repr(view.picture())
 
 
-def test_areas_end_where_the_system_is_done(view):
+def corners(area):
+    """Return (percent from the left, percent from the top) of an area's corners."""
+    found = re.findall(r"([\d.e-]+)% ([\d.e-]+)%", area.attributes["style"])
+    return [(float(x), float(y)) for x, y in found]
+
+
+def test_areas_stand_on_each_other_and_show_the_moments(view):
     view.slider.value = 56
     for section, run in zip(shown(view).all("section"), view.runs, strict=True):
-        area = section.one("svg").all("path", "t")[0].attributes["d"]
-        right = max(float(x) for x in re.findall(r"[ML]([\d.]+) ", area))
-        assert right <= 256 * (len(run.moments) - 1) / view.slider.max + 0.1
+        lower = None
+        for look in ("tok", "res", "int", "oth"):
+            for area in section.one("div", "areas").all("i", look):
+                points = corners(area)
+                upper, back = points[: len(points) // 2], points[len(points) // 2 :]
+                if lower is None:
+                    assert all(y == 100 for _, y in back)
+                else:
+                    assert back == lower[::-1]
+                lower = upper
+        # What is left above all of them is free.
+        for x, y in lower:
+            moment = run.at(round(x * view.slider.max / 100))
+            free = run.num_slots - sum(span.slots for span in moment.spans)
+            assert y == pytest.approx(100 * free / run.num_slots, abs=0.01)
 
 
 def test_other_requests_and_sizes():

@@ -93,7 +93,7 @@ def test_without_rescaling_each_block_keeps_the_scale_it_was_added_with():
     wrong = weights @ V / weights.sum()
     difference = np.abs(wrong - softmax_output(scores, V)).max()
     stepper = SoftmaxStepper(step=3, rescale=False)
-    (warning,) = shown(stepper).all("p", "bad")
+    (warning,) = shown(stepper).all("p", "warn")
     assert number(warning.words.split("= ")[1]) == pytest.approx(difference, abs=0.005)
     assert difference > 0.1
 
@@ -105,7 +105,7 @@ def test_without_the_mask_stale_slots_are_read():
         softmax_output(scores, V) - softmax_output(scores[:40], V[:40])
     ).max()
     stepper = SoftmaxStepper(step=2, mask=False)
-    (warning,) = shown(stepper).all("p", "bad")
+    (warning,) = shown(stepper).all("p", "warn")
     assert number(warning.words.split("= ")[1]) == pytest.approx(difference, abs=0.005)
     assert difference > 0.1
     assert state(stepper)["m"] == pytest.approx(scores.max(), abs=0.005)
@@ -114,11 +114,11 @@ def test_without_the_mask_stale_slots_are_read():
 def test_the_boxes_and_buttons_change_the_picture():
     stepper = SoftmaxStepper()
     assert stepper.previous.disabled
-    assert not shown(stepper).all("p", "bad")
+    assert not shown(stepper).all("p", "warn")
     stepper.no_mask.value = True
-    assert "Without the mask" in shown(stepper).one("p", "bad").words
+    assert "Without the mask" in shown(stepper).one("p", "warn").words
     stepper.no_rescale.value = True
-    assert "Without rescaling and without" in shown(stepper).one("p", "bad").words
+    assert "Without rescaling and without" in shown(stepper).one("p", "warn").words
     for _ in range(5):
         stepper.next.click()
     assert stepper.slider.value == 3
@@ -178,13 +178,13 @@ def test_nan_in_stale_slots_spoils_the_output_and_is_shown():
     assert "NaN" not in repr(stepper.picture())
     stepper.no_mask.value = True
     assert "max|diff| = NaN" in repr(stepper.picture())
-    assert "NaN" in shown(stepper).one("p", "bad").words
+    assert "NaN" in shown(stepper).one("p", "warn").words
 
 
 def test_a_full_last_block_needs_no_mask():
     pool, seq, q = filled(8, 4, 6, 3)
     stepper = SoftmaxStepper(pool, seq, 0, q, mask=False, step=1)
-    assert "happens to stay right" in shown(stepper).one("p", "bad").words
+    assert "happens to stay right" in shown(stepper).one("p", "warn").words
 
 
 def test_a_students_pool_is_read_as_it_is():
