@@ -139,7 +139,8 @@ def _grade(arguments: argparse.Namespace) -> int:
         page.write_pages(grades, arguments.html)
     ungraded = [grade for grade in grades if grade.state in UNGRADED]
     n = len(notebooks)
-    print(trn("{n} notebook graded", "{n} notebooks graded", n), arguments.csv)
+    words = trn("{n} notebook graded", "{n} notebooks graded", n)
+    print(f"{words}: {arguments.csv}")
     for grade in ungraded:
         print(f"{grade.submission}: {grade.message or ' '.join(grade.notes)}")
     return 1 if ungraded else 0
