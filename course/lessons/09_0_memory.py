@@ -60,6 +60,7 @@ from paged_kv.serving import (
     system_name,
 )
 from paged_kv.spec import GB, GiB
+from paged_kv.widgets import FragmentationView, KVCalculator
 
 use_language("{{lang}}")
 
@@ -251,15 +252,38 @@ figures.throughput_by_batch(batches, rates, [reserved, paged])
 # %% [markdown] key="trap-throughput" lang="ru"
 r"""
 > **Ловушка: «полезная доля памяти превращается прямо в пропускную способность».** Пакет вырос в 8,5 раза, а токенов в секунду стало больше в 2,6. Чем больше пакет, тем меньшую часть шага занимают веса; остаток — чтение кэша, а оно растёт вместе с пакетом. Предел — $\text{BW}/\text{KV}$. И всё же 2,6 раза на том же железе и без потери точности — это очень много.
-
-Поменяйте в ячейке `mean` или `bandwidth` и посмотрите, куда уходит кривая. При контексте вчетверо короче тот же рост пакета даст больше: веса дольше остаются главной ценой.
 """
 
 # %% [markdown] key="trap-throughput" lang="en"
 r"""
 > **Trap: “the useful share of memory turns straight into throughput”.** The batch grew 8.5 times, tokens per second 2.6 times. The larger the batch, the smaller the part of a step that goes to the weights; the rest is reading the cache, and that grows with the batch. The limit is $\text{BW}/\text{KV}$. Still, 2.6 times on the same hardware and at no loss of accuracy is a great deal.
+"""
 
-Change `mean` or `bandwidth` in the cell and see where the curve goes. With contexts a quarter as long the same growth of the batch yields more: the weights remain the main cost for longer.
+# %% [markdown] key="play" lang="ru"
+r"""
+### Подвигайте сами
+
+Всё, что посчитано выше, собрано в одном калькуляторе: модель, карта, длины, размер пакета. Прежде чем двигать ползунки, ответьте: **пусть запросы станут вчетверо короче, а резерв останется прежним. Выигрыш от блоков, те самые 2,6 раза, вырастет или уменьшится? А если хранить кэш в одном байте вместо двух?**
+"""
+
+# %% [markdown] key="play" lang="en"
+r"""
+### Move it yourself
+
+All that was computed above is gathered in one calculator: model, card, lengths, size of the batch. Before you move the sliders, answer: **let requests become a quarter as long while the reservation stays. Does the gain from blocks, those 2.6 times, grow or shrink? And if the cache is stored in one byte instead of two?**
+"""
+
+# %% key="calculator" tags=["computed-time"]
+KVCalculator()
+
+# %% [markdown] key="play-end" lang="ru"
+r"""
+Короткие запросы выигрывают больше всех: место под самую большую длину у них пустует сильнее, а веса дольше остаются главной ценой шага. Сжатие кэша поднимает и пакет, и сам предел, причём для обеих систем поровну: отношение между ними почти не меняется. Как сжимать, не теряя качества, разберём в [уроке 09.5](09.5_quantization.ipynb).
+"""
+
+# %% [markdown] key="play-end" lang="en"
+r"""
+Short requests gain most: more of the room set aside for the greatest length stands empty, and the weights remain the main cost of a step for longer. A smaller cache raises both the batch and the limit itself, and does so for both systems alike: the ratio between them hardly changes. How to shrink it without losing quality is the subject of [lesson 09.5](09.5_quantization.ipynb).
 """
 
 # %% [markdown] key="three-wastes" lang="ru"
@@ -325,6 +349,33 @@ for start in sorted(taken)[::2]:
 wanted = 256
 print(f"free={buddy.free} largest={buddy.largest} allocate={buddy.allocate(wanted)}")
 figures.chunk_map(buddy.chunks(), wanted)
+
+# %% [markdown] key="side-by-side" lang="ru"
+r"""
+### Три вида потерь рядом
+
+Возьмём крошечный кэш на 1024 слота и запросы раз в десять короче настоящих. Они приходят к трём системам на одних и тех же шагах, а за шаг каждый работающий запрос получает один токен. Первая отводит всем по 256 слотов, вторая берёт у аллокатора-близнеца степени двойки, третья раздаёт блоки по 8. **Кто закончит первым и во сколько раз раньше последнего?**
+"""
+
+# %% [markdown] key="side-by-side" lang="en"
+r"""
+### Three kinds of waste side by side
+
+Take a tiny cache of 1024 slots, and requests about a tenth as long as real ones. They come to three systems at the same steps, and in a step every running request gets one token. The first system gives everyone 256 slots, the second takes powers of two from a buddy allocator, the third hands out blocks of 8. **Which is done first, and how many times sooner than the last?**
+"""
+
+# %% key="fragmentation"
+FragmentationView()
+
+# %% [markdown] key="side-by-side-end" lang="ru"
+r"""
+На карте памяти видно всё сразу: у первой системы большая часть места отведена зря, у второй обрезки между степенями двойки, у третьей пустуют только концы последних блоков. Кнопка «к внешней фрагментации» находит шаги, на которых запрос ждёт, хотя свободных слотов хватает: они лежат не подряд. У блоков такого не бывает, им подходит любой свободный.
+"""
+
+# %% [markdown] key="side-by-side-end" lang="en"
+r"""
+The map of the memory shows it all at once: in the first system most of the room is set aside for nothing, the second has scraps between powers of two, in the third only the ends of last blocks stand empty. The button “next external fragmentation” finds the steps at which a request waits although there are slots enough: they do not lie in a row. With blocks this cannot happen, any free one will do.
+"""
 
 # %% [markdown] key="experiment" lang="ru"
 r"""

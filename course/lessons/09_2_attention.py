@@ -56,7 +56,7 @@ from paged_kv.messages import tr, use_language
 from paged_kv.partitions import cascade_attention, decode_batch, flash_decoding
 from paged_kv.serving import Table, number, size
 from paged_kv.spec import MiB
-from paged_kv.widgets import draw
+from paged_kv.widgets import SoftmaxStepper, draw
 
 use_language("{{lang}}")
 
@@ -161,6 +161,33 @@ The same operation for all heads at once is the module's function `paged_attenti
 out = paged_attention(pool, seq, 0, q, scale)
 print(f"shape={out.shape} dtype={out.dtype} finite={np.isfinite(out).all()}")
 print(f"max|diff| < 1e-6: {np.abs(out - reference).max() < 1e-6}")
+
+# %% [markdown] key="steps" lang="ru"
+r"""
+## Что сломается, если упростить
+
+В этом цикле легко забыть одно из двух: поправку $\alpha$ или маску. Ниже один query проходит по трём блокам маленького пула; в слотах за концом последнего блока остались ключи и значения прежнего запроса. **Какая из двух ошибок сильнее испортит ответ?** Пройдите по шагам, потом поставьте галочки.
+"""
+
+# %% [markdown] key="steps" lang="en"
+r"""
+## What breaks if it is made simpler
+
+Two things are easily forgotten in this loop: the correction by $\alpha$, or the mask. Below one query walks over three blocks of a small pool; the slots beyond the end of the last block still hold keys and values of an earlier request. **Which of the two mistakes spoils the answer more?** Walk through the steps, then tick the boxes.
+"""
+
+# %% key="stepper"
+SoftmaxStepper(step=2)
+
+# %% [markdown] key="steps-end" lang="ru"
+r"""
+Обе ошибки коварны: ответ остаётся похожим на правду, ни одно число не бросается в глаза. Без маски выходит ещё и так, что чужие ключи задают максимум, и все веса своих токенов уменьшаются. А с запросом из начала урока ошибку заметит каждый: подставьте `SoftmaxStepper(pool, seq, 0, q, scale)` и снимите маску. Поэтому проверки и заполняют пул NaN.
+"""
+
+# %% [markdown] key="steps-end" lang="en"
+r"""
+Both mistakes are insidious: the answer still looks plausible, and no number catches the eye. Without the mask, moreover, somebody else's keys set the maximum, and the weights of all one's own tokens shrink. With the request from the beginning of the lesson nobody would miss it: put in `SoftmaxStepper(pool, seq, 0, q, scale)` and take the mask away. That is why the checks fill the pool with NaN.
+"""
 
 # %% [markdown] key="gqa" lang="ru"
 r"""
