@@ -217,22 +217,11 @@ No blocks and no tricks: scores, a softmax that subtracts the maximum, a weighte
 
 
 # %% key="reference-attention" nbgrader={"grade": false, "grade_id": "reference-attention", "locked": false, "schema_version": 3, "solution": true, "task": false}
-### BEGIN SOLUTION
-def grouped(q, n_kv_heads, head_dim):
-    # ru: q по группам: (n_kv_heads, group, head_dim).
-    # en: q by groups: (n_kv_heads, group, head_dim).
-    q = np.asarray(q, np.float32)
-    if q.ndim != 2 or q.shape[1] != head_dim or len(q) % n_kv_heads:
-        raise ValueError(f"q is {q.shape}, expected (n * {n_kv_heads}, {head_dim})")
-    return q.reshape(n_kv_heads, -1, head_dim)
-
-
-### END SOLUTION
-# STUB: # ru: Вспомогательные функции, если понадобятся, пишите прямо здесь.
-# STUB: # en: Helper functions, if you need any, go right here.
 def reference_attention(K, V, q, scale):
     # ru: Внимание по сплошным K и V: (L, n_kv_heads, head_dim).
+    # ru: Вспомогательные функции, если понадобятся, пишите ниже в этой ячейке.
     # en: Attention over contiguous K and V: (L, n_kv_heads, head_dim).
+    # en: Helper functions, if you need any, go below in this cell.
     ### BEGIN SOLUTION
     K, V = np.asarray(K, np.float32), np.asarray(V, np.float32)
     if K.ndim != 3 or K.shape != V.shape or len(K) == 0:
@@ -242,6 +231,15 @@ def reference_attention(K, V, q, scale):
     P = np.exp(S - S.max(axis=-1, keepdims=True))
     out = P @ V.transpose(1, 0, 2) / P.sum(axis=-1, keepdims=True)
     return out.reshape(-1, K.shape[2])
+
+
+def grouped(q, n_kv_heads, head_dim):
+    # ru: q по группам: (n_kv_heads, group, head_dim).
+    # en: q by groups: (n_kv_heads, group, head_dim).
+    q = np.asarray(q, np.float32)
+    if q.ndim != 2 or q.shape[1] != head_dim or len(q) % n_kv_heads:
+        raise ValueError(f"q is {q.shape}, expected (n * {n_kv_heads}, {head_dim})")
+    return q.reshape(n_kv_heads, -1, head_dim)
     ### END SOLUTION
     # STUB: raise NotImplementedError
 
