@@ -215,15 +215,14 @@ def _field(facts: Facts, how: Density, first: int, stop: int) -> str:
         style += f";--n:{fill / facts.block_size:.2g}"
     if size > how.columns:
         words += ", " + trn("{n} block", "{n} blocks", size)
-    text = escape(words)
-    # Shown where it fits; a reader of the screen gets it everywhere.
+    # Seen where it fits; a reader of the screen gets it everywhere.
     fits = len(words) * _LETTER <= across * _WIDTH / how.columns - 8
-    text = f"<span>{text}</span>" if fits else f'<span class="v">{text}</span>'
-    classes += " ch" if arrow else ""
+    classes += (" ch" if arrow else "") + ("" if fits else " mute")
     rest = (f' style="{style}"' if style else "") + _tab_stop(first)
+    # One element a field: a browser's time goes with their number.
     return (
-        f'<td{_span(across)}><div class="b {classes}" data-b="{which}"{rest}>{text}'
-        "</div></td>"
+        f'<td class="b {classes}"{_span(across)} data-b="{which}"{rest}>'
+        f"{escape(words)}</td>"
     )
 
 

@@ -30,7 +30,7 @@ def tree(*args, **options):
 
 
 def pool_cells(page):
-    return page.one("div", "pool").all("div", "b")
+    return page.one("div", "pool").all(cls="b")
 
 
 @pytest.fixture(scope="module")
