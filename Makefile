@@ -13,6 +13,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 WITH_NBGRADER := $(VENV)/.with-nbgrader
+# The accessibility checker of the browser tests; it comes from npm.
+AXE := tests/browser/node_modules/axe-core/axe.min.js
 # JupyterLab's defaults for the course: no questions about news, no look for updates.
 LABCONFIG := $(VENV)/etc/jupyter/labconfig
 NOTEBOOKS := notebooks notebooks/* exercises/* solutions/*
@@ -24,7 +26,7 @@ export JUPYTER_PREFER_ENV_PATH := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help install lab test lint typecheck unit notebooks notebooks-check nbval \
-	browser messages bench format constraints
+	browser screenshots messages bench format constraints
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -82,8 +84,17 @@ nbval: $(INSTALLED)  ## run every notebook again and compare its outputs
 	$(PYTEST) -n $(JOBS) --dist loadscope --nbval --nbval-current-env \
 	  --nbval-cell-timeout=120 notebooks exercises solutions
 
-browser: $(INSTALLED)  ## the exercises in JupyterLab, in headless Chromium
+browser: $(INSTALLED) $(AXE)  ## exercises and widgets in JupyterLab, in Chromium
 	$(PYTEST) tests/browser
+
+$(AXE): tests/browser/package-lock.json
+	@command -v npm >/dev/null || { echo "The browser tests need npm: install Node.js\
+	 (Debian, Ubuntu: apt-get install npm)"; exit 1; }
+	npm ci --prefix tests/browser --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+screenshots: $(INSTALLED)  ## take the pictures of docs/ anew
+	$(RUN) -m tests.browser.screenshots
 
 notebooks: $(INSTALLED)  ## build the notebooks from their masters
 	$(RUN) -m course.build notebooks
