@@ -181,7 +181,7 @@ from IPython.display import display
 from paged_kv import DoubleFree, OutOfBlocks, figures
 from paged_kv.checks import check, hint
 from paged_kv.messages import use_language
-from paged_kv.widgets import draw
+from paged_kv.widgets import compare, draw
 
 use_language("{{lang}}")
 
@@ -359,6 +359,12 @@ It stops at the first case where your code departs from the rules and shows what
 # %% key="check"
 report = check("09.1", BlockPool, Sequence)
 report
+
+# %% key="side-by-side"
+# ru: Проверка не пройдена? Вот первый шаг, на котором ваш код разошёлся с образцом.
+# en: Did the check fail? Here is the first step where your code leaves the target.
+if report.state in ("wrong", "raised"):
+    display(compare("09.1", BlockPool, Sequence))
 
 # %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 18, "schema_version": 3, "solution": false, "task": false}
 # ru: Столько свойств выполнено: столько баллов даёт nbgrader.

@@ -141,7 +141,7 @@ from IPython.display import display
 from paged_kv import BlockPool, KVCacheSpec, figures
 from paged_kv.checks import check, hint
 from paged_kv.messages import use_language
-from paged_kv.widgets import draw
+from paged_kv.widgets import compare, draw
 
 use_language("{{lang}}")
 
@@ -310,6 +310,12 @@ If you are stuck, type `hint("09.3", 1)` in a new cell; after it come `hint("09.
 # %% key="check"
 report = check("09.3", Sequence, prefix_sharing)
 report
+
+# %% key="side-by-side"
+# ru: Проверка не пройдена? Вот первый шаг, на котором ваш код разошёлся с образцом.
+# en: Did the check fail? Here is the first step where your code leaves the target.
+if report.state in ("wrong", "raised"):
+    display(compare("09.3", Sequence))
 
 # %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 19, "schema_version": 3, "solution": false, "task": false}
 # ru: Столько свойств выполнено: столько баллов даёт nbgrader.
