@@ -5,9 +5,29 @@ from __future__ import annotations
 from paged_kv.checks.cases.attention_limits import LIMIT_CASES
 from paged_kv.checks.cases.attention_results import RESULT_CASES
 from paged_kv.checks.exercise import Asked, Exercise
+from paged_kv.checks.script import Script, Wrong
 from paged_kv.messages import tr
 from paged_kv.pool import BlockPool
 from paged_kv.sequence import Sequence
+
+
+def _explain(error: BaseException, s: Script) -> Wrong | None:
+    if "seq" not in s.names or not isinstance(error, IndexError | ValueError):
+        return None
+    length, size = s.ask("len(seq)"), s.ask("pool.block_size")
+    empty_block = "zero-size array" in str(error)
+    if length % size == 0 and (empty_block or str(error) == "list index out of range"):
+        return Wrong(
+            "full-last-block",
+            tr(
+                "The sequence has {length} tokens in blocks of {size}: its last block "
+                "is full. `len(seq) % block_size` is 0 then, and `len(seq) // "
+                "block_size` already counts all blocks.",
+                length=length,
+                size=size,
+            ),
+        )
+    return None
 
 
 def _hints() -> tuple[str, str, str]:
@@ -48,6 +68,7 @@ ATTENTION = Exercise(
     given={"BlockPool": BlockPool, "Sequence": Sequence},
     cases=(*RESULT_CASES, *LIMIT_CASES),
     hints=_hints,
+    explain=_explain,
     not_verified=lambda: (
         tr("speed"),
         tr("more than one query per sequence (prefill)"),

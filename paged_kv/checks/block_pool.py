@@ -29,6 +29,33 @@ def explain(error: BaseException, s: Script) -> Wrong | None:
                 "remainder 0."
             ),
         )
+    last = s.lines[-1] if s.lines else ""
+    if isinstance(error, IndexError) and "axis 2" in str(error) and "append" in last:
+        return Wrong(
+            "slot-outside-block",
+            tr(
+                "The slot is outside the block: `pool.block_size` is {n} here. A slot "
+                "is the remainder of the position by `pool.block_size`.",
+                n=s.ask("pool.block_size"),
+            ),
+        )
+    if isinstance(error, MemoryError) and last == "pool.allocate()":
+        return Wrong(
+            "refuses-with-free-blocks",
+            tr(
+                "`allocate()` handed out {n} of 6 blocks and says that none is free. "
+                "It may refuse only when all of them are taken.",
+                n=len(s.lines) - 2,
+            ),
+        )
+    if type(error).__name__ == "DoubleFree" and ".free()" in last:
+        return Wrong(
+            "free-releases-twice",
+            tr(
+                "`free()` released a block twice. Release each block of the table "
+                "once, then empty the table."
+            ),
+        )
     return None
 
 
@@ -87,6 +114,8 @@ BLOCK_POOL = Exercise(
     hints=_hints,
     not_verified=lambda: (
         tr("fork and copy-on-write: they belong to 09.3"),
+        tr("the order in which `free()` lets go of the blocks"),
+        tr("the exact types of the exceptions"),
         tr("use from several threads"),
     ),
     explain=explain,

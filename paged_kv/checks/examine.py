@@ -134,7 +134,11 @@ class _Failure:
         return "raised", explained or explain_exception(self.error)
 
     def _sections(self, wrong: Wrong) -> Iterator[Section]:
-        if lines := self.script.shown_lines():
+        lines = self.script.shown_lines()
+        culprit = "" if isinstance(self.error, Wrong) else self.script.unfinished
+        if culprit not in "".join(lines[-1:]):
+            lines.append(culprit)  # one that only looks, and failed
+        if lines:
             yield Section(tr("What was run"), tuple(lines), is_code=True)
         if wrong.expected:
             yield Section(tr("Expected"), (wrong.expected,), is_code=True)

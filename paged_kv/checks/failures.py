@@ -16,7 +16,8 @@ def explain_exception(error: BaseException) -> Wrong:
             "time-limit",
             tr(
                 "The code did not finish in time and was stopped. Look for a loop "
-                "whose condition never becomes false."
+                "whose condition never becomes false, or for far more work than the "
+                "task needs."
             ),
         )
     if isinstance(error, OutputLimit):
@@ -58,7 +59,7 @@ def explain_exception(error: BaseException) -> Wrong:
                 "call-not-accepted",
                 tr(
                     "The last line shown below could not be executed: {error}. Compare "
-                    "the parameters with the interface of the exercise.",
+                    "it with the interface of the exercise.",
                     error=_text(error),
                 ),
             )

@@ -71,6 +71,7 @@ class Script:
         self.lines: list[str] = []
         self.arrays: list[Array] = []
         self.tokens: dict[str, list[tuple[Array, Array]]] = {}
+        self.unfinished = ""  # a line that was begun; the culprit after an exception
         self._handed_out: list[Array] = []
 
     def restart(self) -> None:
@@ -93,10 +94,14 @@ class Script:
     def ask(self, line: str) -> Any:
         """Run a line that need not be shown: it only looks."""
         code, is_expression = _compiled(line)
+        self.unfinished = line
+        value = None
         if is_expression:
-            return eval(code, self.names)
-        exec(code, self.names)
-        return None
+            value = eval(code, self.names)
+        else:
+            exec(code, self.names)
+        self.unfinished = ""
+        return value
 
     def value(self, line: str) -> Any:
         """Look at an attribute, which must not be a method."""

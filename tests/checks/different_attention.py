@@ -6,6 +6,8 @@ def paged_attention(pool, seq, layer, q, scale):
     if not len(seq):
         raise ValueError
     n_kv, d = pool.k.shape[3:]
+    if q.shape[1:] != (d,):
+        raise ValueError(q.shape)
     q = np.float32(scale) * np.asarray(q, np.float32).reshape(n_kv, -1, d)
     m = -np.inf
     for i, block in enumerate(seq.block_table):
@@ -56,6 +58,8 @@ def paged_attention(pool, seq, layer, q, scale):
         raise ValueError("empty")
     scale = float(scale)
     n_kv, d = pool.k.shape[3:]
+    if q.shape[1:] != (d,):
+        raise ValueError(q.shape)
     q = q.reshape(n_kv, -1, d).astype(np.float32)
     m = np.full(q.shape[:2], -np.inf, np.float32)
     l, acc = np.zeros_like(m), np.zeros_like(q)
@@ -75,6 +79,8 @@ def paged_attention(pool, seq, layer, q, scale):
     if len(seq) == 0:
         raise ValueError("empty")
     n_kv, d = pool.k.shape[3:]
+    if q.shape[1:] != (d,):
+        raise ValueError(q.shape)
     q = np.float32(scale) * q.reshape(n_kv, -1, d)
     out, lse = 0.0, np.full((*q.shape[:2], 1), -np.inf, np.float32)
     for i, block in enumerate(seq.block_table):
@@ -126,6 +132,8 @@ def paged_attention(pool, seq, layer, q, scale):
         raise ValueError("empty")
     K_all, V_all = pool.k[layer], pool.v[layer]
     n_kv, d = K_all.shape[2:]
+    if q.shape[1:] != (d,):
+        raise ValueError(q.shape)
     q = q.reshape(n_kv, -1, d) * np.float32(scale)
     m = l = acc = None
     for t in range(0, len(seq), pool.block_size):

@@ -12,8 +12,10 @@ CAUSES: dict[str, Callable[[], str]] = {
         "is the physical block `seq.block_table[i]`."
     ),
     "layer-ignored": lambda: tr("It read layer 0, whatever the argument layer says."),
+    "layer-of-k-ignored": lambda: tr("K is read from layer 0, V from the right layer."),
+    "layer-of-v-ignored": lambda: tr("V is read from layer 0, K from the right layer."),
     "k-and-v-swapped": lambda: tr(
-        "K and V are swapped: scores come from K, the weighted sum is over V."
+        "K and V are swapped: the scores must come from K, the weighted sum from V."
     ),
     "values-from-k": lambda: tr("It sums up K with the weights; sum up V."),
     "scores-from-v": lambda: tr("It computes the scores from V; they come from K."),
@@ -21,12 +23,20 @@ CAUSES: dict[str, Callable[[], str]] = {
         "Query head h read KV head `h % n_kv_heads`. Groups are neighbours: head h "
         "reads KV head `h // (n_heads // n_kv_heads)`."
     ),
+    "heads-grouped-backwards": lambda: tr(
+        "q was grouped as `(group, n_kv_heads)`, and neighbouring heads belong to one "
+        "group: `q.reshape(n_kv_heads, group, head_dim)`, without a transpose."
+    ),
     "one-kv-head": lambda: tr("All query heads read KV head 0."),
     "heads-out-of-order": lambda: tr(
         "The numbers are right, but they stand in the rows of other heads: look at the "
         "last reshape."
     ),
     "scale-missing": lambda: tr("The scores are not multiplied by scale."),
+    "scale-on-result": lambda: tr(
+        "The result is multiplied by scale, and the scores are not: scale belongs "
+        "inside exp."
+    ),
     "scale-twice": lambda: tr("The scores are multiplied by scale twice."),
     "scale-inverted": lambda: tr("The scores are divided by scale; multiply by it."),
     "scale-argument-ignored": lambda: tr(
@@ -90,6 +100,10 @@ CAUSES: dict[str, Callable[[], str]] = {
     "blocks-summed": lambda: tr(
         "Each block has a softmax of its own, and the blocks are added up. The "
         "denominator runs over all tokens of the sequence."
+    ),
+    "weights-normalised-in-block": lambda: tr(
+        "The weights of every block are divided by their sum: each block counts the "
+        "same then. Divide once, after the last block."
     ),
     "not-normalised": lambda: tr("The division by the sum of the weights is missing."),
     "no-softmax": lambda: tr("The scores themselves are the weights; apply exp."),

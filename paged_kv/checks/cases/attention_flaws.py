@@ -55,17 +55,18 @@ def _attend(p: Problem, flaw: str, shift: str) -> Array:
     n_heads, head_dim = p.q.shape
     n_kv_heads = p.k.shape[3]
     kv_head = np.arange(n_heads) // (n_heads // n_kv_heads)
-    if flaw == "heads-tiled":
+    if flaw in ("heads-tiled", "heads-grouped-backwards"):
         kv_head = np.arange(n_heads) % n_kv_heads
     elif flaw == "one-kv-head":
         kv_head = np.zeros(n_heads, int)
-    layer = 0 if flaw == "layer-ignored" else p.layer
+    layer_k = 0 if flaw in ("layer-ignored", "layer-of-k-ignored") else p.layer
+    layer_v = 0 if flaw in ("layer-ignored", "layer-of-v-ignored") else p.layer
     m = np.full((n_heads, 1), -np.inf)
     l = np.zeros((n_heads, 1))
     acc = np.zeros((n_heads, head_dim))
     for block, slots, is_last in _slots(p, flaw):
-        K = p.k[layer, block, slots].astype(float)[:, kv_head]
-        V = p.v[layer, block, slots].astype(float)[:, kv_head]
+        K = p.k[layer_k, block, slots].astype(float)[:, kv_head]
+        V = p.v[layer_v, block, slots].astype(float)[:, kv_head]
         if flaw == "k-and-v-swapped":
             K, V = V, K
         elif flaw == "values-from-k":
@@ -94,8 +95,11 @@ def _attend(p: Problem, flaw: str, shift: str) -> Array:
     if flaw == "blocks-summed":
         return acc
     out = acc / l
-    if flaw == "heads-out-of-order":
-        by_group = out.reshape(n_kv_heads, -1, head_dim).swapaxes(0, 1)
+    if flaw == "scale-on-result":
+        return out * p.scale
+    if flaw in ("heads-out-of-order", "heads-grouped-backwards"):
+        rows = n_kv_heads if flaw == "heads-out-of-order" else n_heads // n_kv_heads
+        by_group = out.reshape(rows, -1, head_dim).swapaxes(0, 1)
         return by_group.reshape(n_heads, head_dim)
     return out
 
@@ -143,6 +147,7 @@ def _shift(S: Array, shift: str) -> Array:
 def _scale(p: Problem, flaw: str) -> float:
     own: dict[str, float] = {
         "scale-missing": 1.0,
+        "scale-on-result": 1.0,
         "scale-twice": p.scale**2,
         "scale-inverted": 1 / p.scale,
         "scale-argument-ignored": p.q.shape[1] ** -0.5,
@@ -167,6 +172,8 @@ def _update(
         return l + added, acc * alpha + weighted
     if flaw == "rescaled-twice":
         return l * alpha**2 + added, acc * alpha**2 + weighted
+    if flaw == "weights-normalised-in-block":
+        return l * alpha + 1, acc * alpha + weighted / added
     if flaw == "rescale-inverted":
         first = alpha == 0
         alpha = np.where(first, 0, 1 / np.where(first, 1, alpha))

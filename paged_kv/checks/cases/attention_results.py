@@ -162,9 +162,17 @@ def _expect_result(s: Script, p: Problem, right: Array | None = None) -> None:
     if np.allclose(out, right, rtol=1e-5, atol=1e-5):
         return
     flaw = name_flaw(p, out, right)
-    cause = (
-        CAUSES[flaw]() if flaw else tr("The numbers differ, and not in a known way.")
-    )
+    if flaw:
+        cause = CAUSES[flaw]()
+    elif np.isnan(out).any():
+        flaw = "nan-in-result"
+        cause = tr(
+            "NaN comes from infinity minus infinity, or times 0. m is `-inf` before "
+            "the first block: `exp(m - m_new)` and `exp(S - m_new)` are finite then, "
+            "`exp(m_new - m)` and `exp(S - m)` are not."
+        )
+    else:
+        cause = tr("The numbers differ, and not in a known way.")
     difference = np.where(np.isfinite(out), np.abs(out - right), np.inf)
     heads = np.flatnonzero(difference.max(axis=1) > 1e-5).tolist()
     h, i = np.unravel_index(difference.argmax(), out.shape)
@@ -187,6 +195,11 @@ def result_of(s: Script, p: Problem) -> Array:
             f"out.shape == {p.q.shape}",
             "None",
         )
+    if isinstance(out, list | tuple):
+        cause = tr("The result must be one array of the shape of q.")
+        raise Wrong(
+            "result-not-array", cause, f"out.shape == {p.q.shape}", type(out).__name__
+        )
     array = np.asarray(out)
     if array.shape != p.q.shape:
         raise Wrong(
@@ -198,6 +211,9 @@ def result_of(s: Script, p: Problem) -> Array:
     if array.dtype.kind != "f":
         cause = tr("The result must hold real numbers of a float type.")
         raise Wrong("wrong-dtype", cause, "float32", str(array.dtype))
+    if array.itemsize < 4:
+        cause = tr("The result is rounded to three digits: give it back in float32.")
+        raise Wrong("result-not-float32", cause, "float32", str(array.dtype))
     return array.astype(float)
 
 

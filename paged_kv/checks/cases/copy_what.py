@@ -46,6 +46,17 @@ def copy_on_write(s: Script) -> None:
             str(base),
         )
     new = child[-1]
+    if new == old and child != shared:
+        raise Wrong(
+            "copy-replaces-wrong-entry",
+            tr(
+                "The copy took the place of another block in the table. It replaces "
+                "the shared block that is written to, the last one: `block_table[-1]`."
+            ),
+            f"child.block_table[:-1] == {shared[:-1]}, child.block_table[-1] != {old}",
+            str(child),
+            where,
+        )
     if new == old and s.ask("pool.used") == 5:
         raise Wrong(
             "copy-not-in-table",
@@ -68,6 +79,8 @@ def copy_on_write(s: Script) -> None:
             str(new),
             where,
         )
+    if child[:-1] == shared[:-1]:
+        _expect_others_kept(s, shared[:-1])
     _expect_counts_after_copy(s, old, new)
     _expect_copy(s, old, new)
     expect_contents(s, "base", "child")
@@ -81,11 +94,33 @@ def copy_on_write(s: Script) -> None:
     _last_holder(s, old)
 
 
+def _expect_others_kept(s: Script, blocks: list[int]) -> None:
+    """Raise Wrong when another block than the copied one was released."""
+    counts = [int(s.ask(f"pool.ref[{block}]")) for block in blocks]
+    if counts != [2] * len(blocks):
+        raise Wrong(
+            "copy-releases-wrong-block",
+            tr(
+                "A reference to another block of the table went away. The block that "
+                "is copied and let go is the last one: `block_table[-1]`, before it is "
+                "replaced."
+            ),
+            f"[pool.ref[b] for b in {blocks}] == {[2] * len(blocks)}",
+            str(counts),
+        )
+
+
 def _expect_counts_after_copy(s: Script, old: int, new: int) -> None:
     old_count, new_count = (int(s.ask(f"pool.ref[{b}]")) for b in (old, new))
     if (old_count, new_count) == (1, 1):
         return
-    if old_count == 2:
+    if new_count == 0:
+        code = "copy-released-again"
+        cause = tr(
+            "The new block is in the table and counted as free: the old block must be "
+            "let go, not the copy."
+        )
+    elif old_count == 2:
         code = "copy-forgets-to-decrement"
         cause = tr(
             "The child has a copy and does not hold the old block any more, but its "
@@ -144,7 +179,10 @@ def _expect_copy(s: Script, old: int, new: int) -> None:
     has_k, has_v = _holds(K[:, new], copied, 0), _holds(V[:, new], copied, 1)
     if has_k and has_v:
         return
-    if has_k or has_v:
+    if has_k and _holds(V[:, new], [(k, k) for k, _ in copied], 1):
+        code = "copies-k-into-v"
+        cause = tr("K was copied into `pool.v` too; V is lost.")
+    elif has_k or has_v:
         code = "copies-k-only" if has_k else "copies-v-only"
         cause = tr("Only one of K and V was copied; a block holds both.")
     elif _holds(K[:1, new], copied, 0):
@@ -152,19 +190,23 @@ def _expect_copy(s: Script, old: int, new: int) -> None:
         cause = tr(
             "Only layer 0 was copied; a block holds all layers: `pool.k[:, new]`."
         )
-    elif _holds(K[:, new], copied[:1], 0):
+    elif any(same(K[:1, new, i, :1], k[:1, :1]) for i, (k, _) in enumerate(copied)):
         code = "copies-too-few-slots"
-        cause = tr("Not all tokens of the old block were copied.")
+        cause = tr(
+            "Not all tokens of the old block were copied, or not with all their layers "
+            "and heads."
+        )
     else:
         code = "copies-nothing"
         cause = tr(
             "The child has a new block, but what stood in the old one was not copied: "
             "its earlier tokens are lost."
         )
+    letter = "v" if has_k else "k"
     raise Wrong(
         code,
         cause,
-        f"pool.k[:, {new}, :{slot}] == pool.k[:, {old}, :{slot}]",
+        f"pool.{letter}[:, {new}, :{slot}] == pool.{letter}[:, {old}, :{slot}]",
         tr("other numbers"),
         where,
     )
@@ -219,8 +261,10 @@ def failed_copy(s: Script) -> None:
                 "append failed because no block was free for the copy, but something "
                 "had already changed. Allocate first; release the old block afterwards."
             ),
-            f"[pool.ref[b] for b in {table}] == [2, 2], len(child) == {PARTIAL}",
-            f"{counts}, {show(s.ask('len(child)'))}",
+            f"[pool.ref[b] for b in {table}] == [2, 2], len(child) == {PARTIAL}, "
+            f"child.block_table == {table}",
+            f"{counts}, {show(s.ask('len(child)'))}, "
+            f"{show(s.ask('child.block_table'))}",
         )
     expect_contents(s, "base", "child")
 

@@ -53,6 +53,17 @@ def tables_stay_apart(s: Script) -> None:
             show(s.ask("base.block_table")),
         )
     after = block_table(s, "child")
+    if s.ask("pool.used") == 4:
+        raise Wrong(
+            "child-in-another-pool",
+            tr(
+                "The child took a block, and none was taken from the pool: it has a "
+                "pool of its own. `copy.deepcopy` copies the pool too. Parent and "
+                "child share one pool."
+            ),
+            "pool.used == 5",
+            "4",
+        )
     if after[:2] != before or s.ask("pool.used") != 5:
         raise Wrong(
             "copies-full-block",

@@ -42,25 +42,30 @@ class EagerFork(Sequence):
         return child
 
 
-def run_experiment(sequence: type[Sequence]) -> Numbers:
+def run_experiment(
+    sequence: type[Sequence],
+    prompt: int = PROMPT,
+    forks: int = FORKS,
+    answer: int = NEW_TOKENS,
+) -> Numbers:
     """Run the experiment of the exercise with a Sequence class of ours."""
     pool = BlockPool(512, 1, 1, 1)
     token = np.ones((1, 1, 1), np.float32)
     base = sequence(pool, "base")
-    for _ in range(PROMPT):
+    for _ in range(prompt):
         base.append(token, token)
-    forks = [base.fork(i) for i in range(FORKS)]
-    for fork in forks:
-        for _ in range(NEW_TOKENS):
-            fork.append(token, token)
-    tables = [set(fork.block_table) for fork in forks]
+    requests = [base.fork(i) for i in range(forks)]
+    for request in requests:
+        for _ in range(answer):
+            request.append(token, token)
+    tables = [set(request.block_table) for request in requests]
     used = pool.used
     spec = KVCacheSpec.preset("llama-3-8b")
-    unshared = FORKS * spec.blocks_for(PROMPT + NEW_TOKENS)
+    unshared = forks * spec.blocks_for(prompt + answer)
     base.free()
     used_after_base_free = pool.used
-    for fork in forks:
-        fork.free()
+    for request in requests:
+        request.free()
     saved = unshared - used
     return {
         "shared": len(set.intersection(*tables)),
@@ -113,6 +118,8 @@ def _numbers(given: Any) -> dict[str, Any]:
 
 
 def _near(given: Any, value: float) -> bool:
+    if isinstance(given, str):
+        return False
     try:
         return abs(float(given) - value) < 0.5
     except (TypeError, ValueError):
@@ -127,8 +134,8 @@ def _number_mistake(name: str, given: Any, right: Numbers) -> tuple[str, str]:
         return "unshared-counts-base", tr(
             "Without sharing there are ten requests and no base: count only the ten."
         )
-    if name == "unshared" and _near(given, FORKS * 32):
-        return "unshared-wrong", tr("Each request has `ceil(503 / 16)` blocks.")
+    if name == "unshared":
+        return "wrong-unshared", tr("Each request has `ceil(503 / 16)` blocks.")
     if name == "shared" and _near(given, right["shared"] + 1):
         return "shared-counts-tail", tr(
             "The last block of the prompt is not shared any more once the forks wrote."
@@ -176,6 +183,27 @@ def honest_experiment(s: Script) -> None:
         )
 
 
+def other_arguments(s: Script) -> None:
+    """Check that prompt, forks and answer are used, right up to a block boundary."""
+    for prompt, forks, answer in ((512, 10, 3), (509, 4, 3), (497, 2, 16)):
+        s.restart()
+        s.do(f"numbers = prefix_sharing(Sequence, {prompt}, {forks}, {answer})")
+        numbers = _numbers(s.names["numbers"])
+        right = run_experiment(Sequence, prompt, forks, answer)
+        wrong = [name for name in right if not _near(numbers[name], right[name])]
+        if wrong:
+            raise Wrong(
+                "arguments-ignored",
+                tr(
+                    "The numbers are right for a prompt of 500 tokens, 10 forks and 3 "
+                    "tokens each, and wrong here: `prompt` tokens in base, `answer` in "
+                    "each of `forks` requests, and not one more."
+                ),
+                ", ".join(f"{name} == {right[name]:g}" for name in wrong),
+                ", ".join(show(numbers[name]) for name in wrong),
+            )
+
+
 EXPERIMENT_CASES = (
     Case(
         lambda: tr("the seven numbers of `prefix_sharing`"),
@@ -186,5 +214,10 @@ EXPERIMENT_CASES = (
         lambda: tr("`prefix_sharing` counts with the class that is passed in"),
         lessons.boundary,
         honest_experiment,
+    ),
+    Case(
+        lambda: tr("`prefix_sharing` with another prompt, forks and answer"),
+        lessons.boundary,
+        other_arguments,
     ),
 )

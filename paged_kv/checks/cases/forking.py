@@ -11,6 +11,7 @@ from paged_kv.checks.cases.tokens import (
 )
 from paged_kv.checks.exercise import Case
 from paged_kv.checks.script import Script, Wrong
+from paged_kv.checks.show import show
 from paged_kv.messages import tr
 
 PARTIAL, FULL = 6, 8  # tokens: the last of two blocks half full, or full
@@ -69,10 +70,27 @@ def forking(s: Script) -> None:
         tr("The child must have as many tokens as its parent."),
     )
     _expect_counted(s, base_table)
+    names = {name: s.ask(f"getattr({name}, 'seq_id', {name!r})") for name in s.tokens}
+    if names != {name: name for name in s.tokens}:
+        raise Wrong(
+            "fork-ignores-id",
+            tr("The child gets the id that fork was given, the parent keeps its own."),
+            "base.seq_id == 'base', child.seq_id == 'child'",
+            f"{show(names['base'])}, {show(names['child'])}",
+        )
 
 
 def _expect_counted(s: Script, table: list[int]) -> None:
     counts = [int(s.ask(f"pool.ref[{block}]")) for block in table]
+    others = [b for b in range(int(s.ask("len(pool.ref)"))) if b not in table]
+    right = {b: int(b in s.ask("held")) for b in others}
+    if wrong := [b for b in others if s.ask(f"pool.ref[{b}]") != right[b]]:
+        raise Wrong(
+            "fork-counts-other-blocks",
+            tr("fork changed the counts of blocks that are not in the table."),
+            f"[pool.ref[b] for b in {wrong}] == {[right[b] for b in wrong]}",
+            str([int(s.ask(f"pool.ref[{b}]")) for b in wrong]),
+        )
     if counts == [2] * len(table):
         return
     if counts == [1] * len(table):

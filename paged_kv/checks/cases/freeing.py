@@ -40,6 +40,18 @@ def freeing(s: Script) -> None:
 def _expect_returned_to_pool(s: Script, blocks: list[int]) -> None:
     used = s.ask("pool.used")
     kept = [block for block in blocks if s.ask(f"pool.ref[{block}]")]
+    others = [int(b) for b in s.ask("held")] + block_table(s, "b")
+    if lost := [block for block in others if s.ask(f"pool.ref[{block}]") != 1]:
+        raise Wrong(
+            "free-releases-others",
+            tr(
+                "`free()` released blocks that somebody else holds. Release what "
+                "stands in the table of this sequence, physical ids, and nothing else."
+            ),
+            f"[pool.ref[b] for b in {lost}] == {[1] * len(lost)}",
+            str([int(s.ask(f"pool.ref[{block}]")) for block in lost]),
+            tr("blocks {blocks}", blocks=lost),
+        )
     if used == 4 and not kept:
         return
     if len(kept) == len(blocks) or (used == 4 + len(blocks) and kept):
@@ -78,8 +90,7 @@ def _expect_empty_after_free(s: Script) -> None:
         table, length = s.ask("a.block_table"), s.ask("len(a)")
     except Exception:  # a freed sequence may refuse every use
         return
-    left = [] if table is None else block_table(s, "a")
-    if left:
+    if left := block_table(s, "a"):
         raise Wrong(
             "stale-table",
             tr(

@@ -15,8 +15,20 @@ from paged_kv.messages import tr
 def fresh_sequence(s: Script) -> None:
     """Check that a new sequence is empty, also when there was another one before."""
     new_pool(s)
+    length_of_a = None
     for name in ("a", "b"):
         s.do(f'{name} = Sequence(pool, "{name}")')
+        if length_of_a is not None:
+            s.expect(
+                "len(a)",
+                length_of_a,
+                "sequence-state-shared",
+                tr(
+                    "A second sequence was made, and the length of the first one "
+                    "changed. What is assigned to the class, as in `Sequence.length = "
+                    "0`, is one value for all sequences: assign to self."
+                ),
+            )
         table, length = block_table(s, name), s.ask(f"len({name})")
         if table or length:
             raise _not_empty(name, table, length)
@@ -27,6 +39,7 @@ def fresh_sequence(s: Script) -> None:
             tr("length and `len(seq)` must be the same number."),
         )
         append(s, name, 2)  # enough to need all of append
+        length_of_a = s.ask("len(a)")
 
 
 def _not_empty(name: str, table: list[int], length: int) -> Wrong:
@@ -62,25 +75,48 @@ def growth(s: Script) -> None:
         s.do('a = Sequence(pool, "a")')
         grew: list[int] = []  # lengths at which the next append took a block
         wrong: Wrong | None = None
-        blocks_before = 0
+        before: list[int] = []
         for n in range(n_tokens):
             append(s, "a", shown=wrong is None)
             if wrong is None:
                 _expect_length(s, n + 1)
-            n_blocks = len(block_table(s, "a"))
-            grew += [n] * (n_blocks != blocks_before)
-            blocks_before = n_blocks
+            table = block_table(s, "a")
+            grew += [n] * (len(table) != len(before))
             needed = -(-(n + 1) // size)
-            if n_blocks != needed and wrong is None:
+            if len(table) != needed and wrong is None:
                 wrong = Wrong(
-                    "",
-                    "",
+                    *_table_mistake(before, table),
                     f"len(a.block_table) == {needed}",
-                    f"{n_blocks}, a.block_table == {show(s.ask('a.block_table'))}",
+                    f"{len(table)}, a.block_table == {show(s.ask('a.block_table'))}",
                 )
+            before = table
         if wrong is not None:
-            wrong.code, wrong.cause = _growth_mistake(grew, size, n_tokens)
+            if not wrong.code:
+                wrong.code, wrong.cause = _growth_mistake(grew, size, n_tokens)
             raise wrong
+
+
+def _table_mistake(before: list[int], table: list[int]) -> tuple[str, str]:
+    """Name what is wrong with the entries, if it is not when they were added."""
+    if not table:
+        return "block-not-in-table", tr(
+            "A token was appended, and the table is still empty: add the block to "
+            "`block_table`. `table + [block]` makes a new list and leaves the old one "
+            "as it is."
+        )
+    if table[: len(before)] != before:
+        return "table-replaced", tr(
+            "The table was {before} and is {table} now: the earlier blocks are lost. "
+            "Add the new block at the end, with `append`.",
+            before=before,
+            table=table,
+        )
+    if len(set(table)) < len(table):
+        return "entry-per-token", tr(
+            "The table has an entry for every token. It has one for every block: "
+            "token t is found in `block_table[t // block_size]`."
+        )
+    return "", ""
 
 
 def _expect_length(s: Script, length: int) -> None:
@@ -141,6 +177,7 @@ def physical_ids(s: Script) -> None:
     for name in "ababababab":
         returned = append(s, name)
         _expect_own_blocks(s)
+        _expect_counted_once(s, name)
         _expect_returned(s, name, returned)
 
 
@@ -173,6 +210,24 @@ def _expect_own_blocks(s: Script) -> None:
     )
 
 
+def _expect_counted_once(s: Script, name: str) -> None:
+    for block in block_table(s, name):
+        count = s.ask(f"pool.ref[{block}]")
+        if count == 1:
+            continue
+        if count:
+            code = "append-counts-again"
+            cause = tr("`allocate()` has already counted the block; it has one holder.")
+        else:
+            code = "table-lists-free-block"
+            cause = tr(
+                "The table lists a block that the pool has not handed out. It must "
+                "hold the ids that `pool.allocate()` returned, as they are."
+            )
+        where = tr("block {block}", block=block)
+        raise Wrong(code, cause, f"pool.ref[{block}] == 1", show(count), where)
+
+
 def _expect_returned(s: Script, name: str, returned: object) -> None:
     table = block_table(s, name)
     if isinstance(returned, int | np.integer) and returned == table[-1]:
@@ -180,6 +235,20 @@ def _expect_returned(s: Script, name: str, returned: object) -> None:
     if returned is None:
         code = "append-returns-none"
         cause = tr("append must return the physical block that it wrote to.")
+    elif isinstance(returned, int | np.integer) and returned in table:
+        code = "wrong-table-entry"
+        cause = tr(
+            "The new token went to `block_table[{i}]`, and it belongs to the last "
+            "block. New blocks are added at the end of the table, and append writes to "
+            "`block_table[-1]`.",
+            i=table.index(int(returned)),
+        )
+    elif returned == len(table) - 1 and s.ask(f"{name}.append(kv(), kv())") == 1:
+        code = "append-returns-slot"
+        cause = tr(
+            "append returned the slot. It must return the physical block, "
+            "`block_table[-1]`."
+        )
     elif returned == len(table) - 1:
         code = "append-returns-logical-block"
         cause = tr(

@@ -37,14 +37,48 @@ def expect_counts(s: Script, used: int) -> None:
 
 def fresh_pool(s: Script) -> None:
     """Check that a new pool is empty, also when there was another one before."""
+    used_before = None
     for _ in range(2):
         make_pool(s)
+        if used_before is not None:
+            s.expect(
+                "first.used",
+                used_before,
+                "pool-state-shared",
+                tr(
+                    "A second pool was made, and the first one changed. A list or "
+                    "array created in the body of the class is one object for all "
+                    "pools: create it in `__init__`."
+                ),
+            )
+        _expect_counters(s)
         ref = s.ask("[int(n) for n in pool.ref]")
         if ref != [0] * N_BLOCKS or s.value("pool.used") != 0:
             raise _not_empty(s, ref)
         s.expect("pool.peak", 0, "peak-wrong", tr("peak of a new pool is 0."))
         expect_counts(s, used=0)
         s.do("pool.allocate()")
+        s.do("first = pool")
+        used_before = s.value("first.used")
+
+
+def _expect_counters(s: Script) -> None:
+    """Raise Wrong when `pool.ref` cannot hold reference counts."""
+    ref = s.value("pool.ref")
+    expected = f"np.zeros({N_BLOCKS}, np.int32)"
+    if isinstance(ref, dict) or not hasattr(ref, "__getitem__"):
+        cause = tr("`pool.ref` must be an array of counts, one for each block.")
+        raise Wrong("ref-not-array", cause, expected, show(ref))
+    if isinstance(ref, np.ndarray) and (ref.dtype.kind != "i" or ref.itemsize < 4):
+        raise Wrong(
+            "ref-not-int32",
+            tr(
+                "`pool.ref` holds counts: a popular block has hundreds of holders, so "
+                "its type is int32."
+            ),
+            expected,
+            show(ref) + f", {ref.dtype}",
+        )
 
 
 def _not_empty(s: Script, ref: list[int]) -> Wrong:
@@ -56,6 +90,9 @@ def _not_empty(s: Script, ref: list[int]) -> Wrong:
             "created in the body of the class, or as a default argument, is one object "
             "for all pools: create it in `__init__`."
         )
+    elif s.ask("pool.used") == N_BLOCKS and s.ask("pool.free") == 0:
+        code = "used-and-free-swapped"
+        cause = tr("A new pool is empty: used is 0, and free is all blocks.")
     else:
         code = "pool-not-empty"
         cause = tr("A new pool must be empty: every count 0, no block in use.")
@@ -75,11 +112,14 @@ def allocation(s: Script) -> None:
                 tr("a number from 0 to {last}", last=N_BLOCKS - 1),
                 "None",
             )
-        if (
-            not isinstance(block, int | np.integer)
-            or isinstance(block, bool)
-            or not 0 <= block < N_BLOCKS
-        ):
+        if not isinstance(block, int | np.integer) or isinstance(block, bool):
+            raise Wrong(
+                "block-id-not-a-number",
+                tr("`allocate()` must return the id of the block, one whole number."),
+                tr("a number from 0 to {last}", last=N_BLOCKS - 1),
+                show(block),
+            )
+        if not 0 <= block < N_BLOCKS:
             raise Wrong(
                 "block-id-outside-pool",
                 tr("A pool of {n} blocks has the ids 0 to {last}.", n=N_BLOCKS, last=5),
@@ -148,8 +188,9 @@ def exhaustion(s: Script) -> None:
         raise Wrong(
             "exhaustion-wrong-exception",
             tr(
-                "The pool is empty, and `allocate()` failed by accident. Whoever calls "
-                "it waits for OutOfBlocks: look whether a block is free, and raise it."
+                "The pool is empty, and `allocate()` raised {error}. Whoever calls it "
+                "waits for OutOfBlocks: look whether a block is free, and raise that.",
+                error=type(error).__name__,
             ),
             "OutOfBlocks",
             type(error).__name__,

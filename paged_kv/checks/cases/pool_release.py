@@ -14,6 +14,7 @@ def release(s: Script) -> None:
     """Check that a block returns at count 0 and not before."""
     make_pool(s)
     s.do("a, b = pool.allocate(), pool.allocate()")
+    s.do("pool.k[:, a], pool.v[:, a] = 1, 2")
     s.do("pool.release(a)")
     a = s.ask("a")
     where = tr("block {block}", block=a)
@@ -35,7 +36,31 @@ def release(s: Script) -> None:
     s.expect(
         "pool.peak", 2, "peak-wrong", tr("peak does not fall when a block is released.")
     )
-    _everything_can_be_allocated(s, held=[int(s.ask("b"))])
+    s.do("pool.release(b)")
+    s.do("c = pool.allocate()")
+    s.expect(
+        "pool.peak",
+        2,
+        "peak-wrong",
+        tr(
+            "Two blocks were in use at one time, never more: peak is the largest value "
+            "that used has had."
+        ),
+    )
+    _everything_can_be_allocated(s, held=[int(s.ask("c"))])
+    if (s.ask("pool.k[:, a]") != 1).any() or (s.ask("pool.v[:, a]") != 2).any():
+        raise Wrong(
+            "memory-zeroed",
+            tr(
+                "The memory of a block was cleared when it changed hands. Nobody reads "
+                "beyond the length, so leave it as it is: clearing costs a pass over "
+                "the block each time."
+            ),
+            "pool.k[:, a] == 1, pool.v[:, a] == 2",
+            f"{show(s.ask('pool.k[0, a, 0, 0, 0]'))}, "
+            f"{show(s.ask('pool.v[0, a, 0, 0, 0]'))}",
+            where,
+        )
 
 
 def _everything_can_be_allocated(s: Script, held: list[int]) -> None:

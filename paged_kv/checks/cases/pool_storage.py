@@ -13,8 +13,8 @@ from paged_kv.messages import tr
 
 def storage(s: Script) -> None:
     """Check k, v, dtype and bytes_per_block."""
-    s.do("pool = BlockPool(6, 2, 3, 5, block_size=4, dtype=np.float16)")
-    shape = (2, 6, 4, 3, 5)
+    s.do("pool = BlockPool(6, 7, 3, 5, block_size=4, dtype=np.float16)")
+    shape = (7, 6, 4, 3, 5)
     for name in ("k", "v"):
         array = s.ask(f"pool.{name}")
         if not isinstance(array, np.ndarray):
@@ -54,14 +54,18 @@ def storage(s: Script) -> None:
 
 
 def _bytes_per_block(s: Script) -> None:
-    right = 2 * 2 * 4 * 3 * 5 * 2
+    right = 2 * 7 * 4 * 3 * 5 * 2
+    wider = "BlockPool(6, 7, 3, 5, block_size=4, dtype=np.float32).bytes_per_block()"
+    got = s.ask("pool.bytes_per_block()")
     factors = {
-        right // 2: tr("It counts K only, and a block holds K and V: factor 2."),
+        right // 2: tr("It counts K only, and a block holds K and V: factor 2.")
+        if s.ask(wider) != got
+        else tr("It counts elements, and an element of float16 has 2 bytes."),
+        right // 7: tr("It counts one layer; a block holds the token in all layers."),
         right // 4: tr("The block size is missing: a block holds 4 tokens."),
         right * 6: tr("It is the size of the whole pool, not of one block."),
         right * 2: tr("It counts 4 bytes per element, and float16 has 2."),
     }
-    got = s.ask("pool.bytes_per_block()")
     cause = factors.get(int(got)) if isinstance(got, int | np.integer) else None
     s.expect(
         "pool.bytes_per_block()",

@@ -42,8 +42,10 @@ def append(s: Script, name: str, times: int = 1, shown: bool = True) -> Any:
 
 def block_table(s: Script, name: str) -> list[int]:
     """Return the block table of sequence `name` as a list of int."""
-    table = s.ask(f"{name}.block_table")
+    table = s.value(f"{name}.block_table")
     try:
+        if isinstance(table, dict | set | frozenset | str):
+            raise TypeError  # each can be iterated over, and none is a table
         return [int(block) for block in table]
     except (TypeError, ValueError):
         raise Wrong(
@@ -60,8 +62,8 @@ def place(block: object, slot: object) -> str:
 
 
 def same(a: Array, b: Array) -> bool:
-    """Whether `a` holds `b`, in whatever float type it stores."""
-    return bool(np.allclose(a, b, rtol=2e-3, atol=1e-4))
+    """Whether `a` holds `b`, rounded to the float type that it stores and no more."""
+    return np.array_equal(a, b.astype(a.dtype))
 
 
 def expect_contents(s: Script, *names: str) -> None:
@@ -84,18 +86,22 @@ def _expect_token(s: Script, name: str, position: int) -> None:
     if same(K[:, block, slot], k) and same(V[:, block, slot], v):
         return
     code, cause = _misplaced(K, V, block, slot, logical, k, v)
-    if code == "token-lost" and position < len(s.tokens[name]) - 1:
-        code, cause = _overwritten(K, block, s.tokens[name][-1][0])
     wrong_k = not same(K[:, block, slot], k)
     letter, array, right = ("k", K, k) if wrong_k else ("v", V, v)
-    layer = next(
-        i for i in range(len(right)) if not same(array[i, block, slot], right[i])
+    here = array[:, block, slot]
+    layer, head = next(
+        i for i in np.ndindex(right.shape[:2]) if not same(here[i], right[i])
     )
+    if code == "token-lost" and position < len(s.tokens[name]) - 1:
+        code, cause = _overwritten(K, block, s.tokens[name][-1][0])
+    elif code in ("token-lost", "k-not-written", "v-not-written"):
+        code, cause = _altered(s, letter, here, right) or (code, cause)
     raise Wrong(
         code,
         cause,
-        f"pool.{letter}[{layer}, {block}, {slot}, 0] == {show(right[layer, 0])}",
-        show(array[layer, block, slot, 0]),
+        f"pool.{letter}[{layer}, {block}, {slot}, {head}] == "
+        f"{show(right[layer, head])}",
+        show(here[layer, head]),
         tr(
             "token {position} of {name}: block {block}, slot {slot}, layer {layer}",
             position=position,
@@ -104,6 +110,34 @@ def _expect_token(s: Script, name: str, position: int) -> None:
             slot=slot,
             layer=layer,
         ),
+    )
+
+
+def _altered(
+    s: Script, letter: str, here: Array, right: Array
+) -> tuple[str, str] | None:
+    """Say what differs when a token is at its place, but not as it was passed."""
+    written = [h for h in range(right.shape[1]) if same(here[:, h], right[:, h])]
+    if written:
+        return "heads-not-written", tr(
+            "Only the heads {heads} of {n} were written: `pool.{letter}[:, block, "
+            "slot]` is all of them.",
+            heads=written,
+            n=right.shape[1],
+            letter=letter,
+        )
+    if not np.isfinite(here).all() or any(same(here, other) for other in s.arrays):
+        return None  # nothing was written there: old memory, or another token
+    if np.abs(here - right).max() < 1:
+        return "token-rounded", tr(
+            "The token is at its place, but rounded: it was converted to a narrower "
+            "type on the way. The only type it may be converted to is "
+            "`pool.{letter}.dtype`.",
+            letter=letter,
+        )
+    return "token-altered", tr(
+        "What stands there is neither the token nor what was there before: the token "
+        "was changed on the way."
     )
 
 
@@ -154,7 +188,10 @@ def _found_elsewhere(
         if same(K[0, b, t], k[0]) and (b, t) != (block, slot)
     ]
     if not found:
-        return "token-lost", tr("The token is nowhere in the pool.")
+        return "token-lost", tr(
+            "The token is nowhere in the pool. Was it written to a copy of a block, or "
+            "added with `+=` to what was left there?"
+        )
     if same(K[0, block, slot], k[0]):
         return "token-lost", tr("The token is only partly there.")
     b, t = found[0]

@@ -61,30 +61,56 @@ def wrong_shape(s: Script) -> None:
     s.do('a = Sequence(pool, "a")')
     append(s, "a", 4)
     table = block_table(s, "a")
-    _, error = s.attempt("a.append(kv()[0], kv()[0])", tr("one layer in place of two"))
-    got = f"len(a) == {show(s.ask('len(a)'))}, pool.used == {show(s.ask('pool.used'))}"
-    if error is None:
-        raise Wrong(
-            "wrong-shape-accepted",
+    for given, note, accepted in _wrong_shapes():
+        _, error = s.attempt(f"a.append({given})", note)
+        length, used = s.ask("len(a)"), s.ask("pool.used")
+        got = f"len(a) == {show(length)}, pool.used == {show(used)}"
+        if error is None:
+            raise Wrong("wrong-shape-accepted", accepted, "ValueError", got)
+        if length != 4 or block_table(s, "a") != table or used != 3:
+            raise Wrong(
+                "refused-append-changes-state",
+                tr(
+                    "append refused k and v of a wrong shape, but a block was already "
+                    "taken or a token counted. Validate first, then allocate, then "
+                    "write."
+                ),
+                "len(a) == 4, pool.used == 3",
+                got,
+            )
+        expect_contents(s, "a")
+
+
+def _wrong_shapes() -> list[tuple[str, str, str]]:
+    """Return arguments of append, what is wrong with them, and what if accepted."""
+    return [
+        (
+            "kv()[0], kv()[0]",
+            tr("one layer in place of two"),
             tr(
                 "k and v of one layer were accepted, and numpy copied them into every "
                 "layer. Compare the shape with `(n_layers, n_kv_heads, head_dim)` and "
                 "raise ValueError."
             ),
-            "ValueError",
-            got,
-        )
-    if s.ask("len(a)") != 4 or block_table(s, "a") != table or s.ask("pool.used") != 3:
-        raise Wrong(
-            "refused-append-changes-state",
+        ),
+        (
+            "kv(), kv()[0]",
+            tr("v of one layer"),
             tr(
-                "append refused k and v of a wrong shape, but a block was already "
-                "taken or a token counted. Validate first, then allocate, then write."
+                "k has the right shape, v has not, and v was accepted. Compare the "
+                "shapes of both."
             ),
-            "len(a) == 4, pool.used == 3",
-            got,
-        )
-    expect_contents(s, "a")
+        ),
+        (
+            "kv().swapaxes(1, 2), kv().swapaxes(1, 2)",
+            tr("heads and head_dim swapped"),
+            tr(
+                "k and v with heads and head_dim swapped were accepted. The number of "
+                "elements is right, the shape is not: compare the shapes, and do not "
+                "reshape."
+            ),
+        ),
+    ]
 
 
 WRITING_CASES = (

@@ -55,24 +55,24 @@ class Sequence:
         self.length = 0
 
 
-def prefix_sharing(Sequence):
+def prefix_sharing(Sequence, prompt=500, forks=10, answer=3):
     spec = KVCacheSpec.preset("llama-3-8b")
     pool = BlockPool(64, 1, 1, 1)
     token = np.zeros((1, 1, 1))
     base = Sequence(pool, "base")
-    for _ in range(500):
+    for _ in range(prompt):
         base.append(token, token)
-    forks = [base.fork(f"req{i}") for i in range(10)]
-    for fork in forks:
-        for _ in range(3):
-            fork.append(token, token)
-    shared = len(set(forks[0].block_table) & set(forks[1].block_table))
+    requests = [base.fork(f"req{i}") for i in range(forks)]
+    for request in requests:
+        for _ in range(answer):
+            request.append(token, token)
+    shared = len(set(requests[0].block_table) & set(requests[1].block_table))
     used = pool.used
-    unshared = 10 * spec.blocks_for(503)
+    unshared = forks * spec.blocks_for(prompt + answer)
     base.free()
     used_after_base_free = pool.used
-    for fork in forks:
-        fork.free()
+    for request in requests:
+        request.free()
     return {
         "shared": shared,
         "used": used,
