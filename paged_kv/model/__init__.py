@@ -1,14 +1,16 @@
 """A real language model over the student's pool, and an engine that serves it.
 
 Read in this order: `config`, `llama`, `cache` (where the model meets the pool),
-`generation`, then `requests`, `scheduler` and `engine` (continuous batching). `weights`
-and `tokenizer` read files; `adapter` lets a student's own classes be used.
+`generation`, `chat`, then `requests`, `scheduler` and `engine` (continuous batching).
+`weights` and `tokenizer` read files, `adapter` lets a student's own classes be used,
+and `measure` takes the numbers of the lesson.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from paged_kv.model.chat import Chat
 from paged_kv.model.config import LlamaConfig
 from paged_kv.model.engine import Engine
 from paged_kv.model.generation import generate
@@ -24,6 +26,7 @@ from paged_kv.model.weights import (
 
 __all__ = [
     "Answer",
+    "Chat",
     "Engine",
     "Llama",
     "LlamaConfig",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paged_kv.attention import paged_attention
 from paged_kv.model import adapter
@@ -78,7 +79,7 @@ def _stream(
     new = list(request.prompt)
     try:
         for _ in range(request.max_tokens):
-            logits = _compute(model, pool, seq, new, attention)
+            logits = extend(model, pool, seq, new, attention)
             token = pick(logits, request.temperature, rng)
             if token in request.stop:
                 return
@@ -88,10 +89,20 @@ def _stream(
         seq.free()
 
 
-def _compute(
-    model: Llama, pool: AnyPool, seq: AnySequence, tokens: list[int], attention: Any
-) -> Any:
-    """Append tokens to a sequence and return the logits after the last one."""
+def extend(
+    model: Llama,
+    pool: AnyPool,
+    seq: AnySequence,
+    tokens: Sequence[int],
+    attention: Attention = paged_attention,
+) -> NDArray[Any]:
+    """Append tokens to a sequence, in chunks; return the logits after the last one.
+
+    Raises
+    ------
+    OutOfBlocks
+        When the pool cannot take them all; nothing is changed then.
+    """
     start = len(seq)
     if (needed := adapter.blocks_needed(pool, seq, len(tokens))) > pool.free:
         raise OutOfBlocks(
@@ -104,4 +115,5 @@ def _compute(
         parts = [Part(seq, start + first, len(chunk))]
         attend = attend_to(pool, parts, attention)
         hidden = model.forward(np.array(chunk), positions(parts), attend)
-    return model.logits(hidden[-1:])[0]
+    logits: NDArray[Any] = model.logits(hidden[-1:])[0]
+    return logits

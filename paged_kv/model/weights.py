@@ -51,6 +51,10 @@ _HF_LAYER = {
 class WeightsNotFound(FileNotFoundError):
     """The model's file is not here; the message says what to install."""
 
+    def _render_traceback_(self) -> list[str]:
+        """Tell IPython to show one line: the student has nothing to debug here."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 def find(name: str | Path) -> Path:
     """Return the file or folder of a model: a packaged one by name, any by path.

@@ -1,0 +1,324 @@
+"""Figures of lesson 09.7: a real model served from the pool.
+
+Times differ from run to run: they stand in the pictures, never in the captions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from paged_kv.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    LIGHT,
+    ORANGE,
+    VERMILION,
+    Described,
+    subplots,
+)
+from paged_kv.messages import tr
+from paged_kv.model.measure import Quality
+from paged_kv.serving import number
+
+
+def sharing_times(
+    prefill: tuple[float, float],
+    first_token: tuple[float, float],
+    tokens: tuple[int, int],
+) -> Described:
+    """Compare ten requests that share a prefix with the same ten that do not.
+
+    Parameters
+    ----------
+    prefill : (float, float)
+        Seconds to compute all prompts: shared, not shared.
+    first_token : (float, float)
+        Median seconds from a request to its first token, likewise.
+    tokens : (int, int)
+        Prompt tokens computed, likewise.
+    """
+    figure, axes = subplots(2, height=2.0)
+    panels = (
+        (prefill, tr("All prompts computed, s")),
+        (first_token, tr("Time to first token, median, s")),
+    )
+    for ax, (values, name) in zip(axes, panels, strict=True):
+        _two_bars(ax, values, (tr("shared"), tr("not shared")))
+        ax.set_title(name)
+    return Described(
+        figure,
+        tr(
+            "With the shared prefix the model computes {a} prompt tokens, without it "
+            "{b}: {ratio} times as many.",
+            a=number(tokens[0]),
+            b=number(tokens[1]),
+            ratio=number(tokens[1] / tokens[0], 1),
+        ),
+    )
+
+
+def batch_curve(
+    batches: Sequence[int], weights: Sequence[float], attention: Sequence[float]
+) -> Described:
+    """Show tokens per second by batch, and where a step's time goes.
+
+    Parameters
+    ----------
+    batches : sequence of int
+    weights, attention : sequence of float
+        Seconds of a step.
+    """
+    figure, (left, right) = subplots(2, height=3.0)
+    total = np.add(weights, attention)
+    rate = np.array(batches) / total
+    left.plot(batches, rate, "o-", color=BLUE)
+    fine = np.linspace(batches[0], batches[-1], 100)  # the axis is logarithmic
+    left.plot(fine, rate[0] * fine, "--", color=GREY)
+    for batch, value in zip(batches, rate, strict=True):
+        left.annotate(
+            number(value), (batch, value), (3, -12), textcoords="offset points"
+        )
+    left.set_ylim(0, 1.6 * rate.max())
+    left.set_xscale("log", base=2)
+    left.set_xticks(batches, [str(batch) for batch in batches])
+    left.minorticks_off()
+    left.set_title(tr("Throughput (dashed: proportional)"))
+    left.set_ylabel(tr("tokens/s"))
+    places = np.arange(len(batches))
+    milliseconds = 1e3 * np.array(weights)
+    right.bar(places, milliseconds, color=BLUE, label=tr("weights"))
+    right.bar(
+        places,
+        1e3 * np.array(attention),
+        bottom=milliseconds,
+        color=ORANGE,
+        hatch="//",
+        edgecolor="white",
+        label=tr("attention and the pool"),
+    )
+    shares = 100 * np.array(attention) / total
+    for place, share, height in zip(places, shares, 1e3 * total, strict=True):
+        right.annotate(
+            f"{number(share)}\N{NO-BREAK SPACE}%",
+            (float(place), height),
+            (0, 3),
+            textcoords="offset points",
+            ha="center",
+        )
+    right.margins(y=0.25)
+    right.set_xticks(places, [str(batch) for batch in batches])
+    right.set_title(tr("One step (above: attention's share)"))
+    right.set_ylabel(tr("ms"))
+    right.legend(frameon=False, loc="upper left")
+    for ax in (left, right):
+        ax.set_xlabel(tr("answers in the batch"))
+    return Described(
+        figure,
+        tr(
+            "Measured on this machine: tokens per second for batches of {batches}, and "
+            "the parts of a step that weights and attention take.",
+            batches=", ".join(map(str, batches)),
+        ),
+    )
+
+
+def pool_sizes(
+    names: Sequence[str],
+    rate: Sequence[float],
+    mean_batch: Sequence[float],
+    preemptions: Sequence[int],
+) -> Described:
+    """Show throughput, mean batch and preemptions of runs of the same requests.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The runs, by their pool.
+    rate : sequence of float
+        Generated tokens per second.
+    mean_batch : sequence of float
+        Answers that decode in a step.
+    preemptions : sequence of int
+    """
+    figure, (left, right) = subplots(2, height=2.8)
+    rows = np.arange(len(names))[::-1]
+    left.barh(rows, rate, 0.6, color=BLUE)
+    for row, value in zip(rows, rate, strict=True):
+        left.annotate(number(value), (value, row), (4, -4), textcoords="offset points")
+    left.margins(x=0.15)
+    left.set_yticks(rows, names)
+    left.set_title(tr("Throughput, measured"))
+    left.set_xlabel(tr("generated tokens/s"))
+    right.barh(rows + 0.2, mean_batch, 0.36, color=GREEN, label=tr("mean batch"))
+    right.barh(
+        rows - 0.2,
+        preemptions,
+        0.36,
+        color=VERMILION,
+        hatch="//",
+        edgecolor="white",
+        label=tr("preemptions"),
+    )
+    for row, batch, count in zip(rows, mean_batch, preemptions, strict=True):
+        for value, digits, shift in ((batch, 1, 0.2), (count, 0, -0.2)):
+            right.annotate(
+                number(value, digits),
+                (value, row + shift),
+                (4, -4),
+                textcoords="offset points",
+            )
+    right.margins(x=0.15)
+    right.set_yticks(rows, [""] * len(names))
+    right.set_title(tr("What was in it"))
+    right.set_xlabel(tr("answers, and how often one gave way"))
+    figure.legend(frameon=False, loc="outside lower right", ncols=2)
+    runs = "; ".join(
+        tr(
+            "{name}: mean batch {batch}, preemptions {count}",
+            name=name,
+            batch=number(batch, 1),
+            count=count,
+        )
+        for name, batch, count in zip(names, mean_batch, preemptions, strict=True)
+    )
+    return Described(figure, f"{runs}.")
+
+
+def layer_map(K: ArrayLike, V: ArrayLike, layer: int) -> Described:
+    """Show the magnitudes of K and V of one layer: channels by tokens.
+
+    Parameters
+    ----------
+    K, V : array_like, shape (n_tokens, n_kv_heads, head_dim)
+    layer : int
+        For the title.
+    """
+    figure, axes = subplots(2, height=3.4, sharey=True)
+    ratios = {}
+    for ax, name, X in zip(axes, ("K", "V"), (K, V), strict=True):
+        size = np.abs(np.asarray(X))
+        head_dim = size.shape[2]
+        rows = size.reshape(len(size), -1).T
+        image = ax.imshow(rows, aspect="auto", cmap="cividis", interpolation="nearest")
+        figure.colorbar(image, ax=ax, label=tr("magnitude"), shrink=0.9)
+        for head in range(1, size.shape[1]):
+            ax.axhline(head * head_dim - 0.5, color="white", linewidth=1)
+        ax.set_title(tr("|{name}|, layer {layer}", name=name, layer=layer))
+        ax.set_xlabel(tr("token"))
+        by_channel = rows.mean(axis=1)
+        ratios[name] = float(by_channel.max() / np.median(by_channel))
+    axes[0].set_ylabel(tr("channel (white lines: heads)"))
+    return Described(
+        figure,
+        tr(
+            "Mean magnitude of the largest channel over that of the median one: K {k}, "
+            "V {v}. In K such channels are bright lines across all tokens.",
+            k=number(ratios["K"]),
+            v=number(ratios["V"]),
+        ),
+    )
+
+
+def predictions(results: Mapping[str, tuple[float, Quality]]) -> Described:
+    """Show what each storage does to a model's predictions.
+
+    The last digits depend on the processor, since a rounding may change a code: the
+    caption names only orders of magnitude.
+
+    Parameters
+    ----------
+    results : mapping of str to (float, Quality)
+        Scheme → bits per element and quality, the exact one first.
+    """
+    figure, axes = subplots(3, height=3.2, sharey=True)
+    rows = np.arange(len(results))[::-1]
+    qualities = [quality for _, quality in results.values()]
+    panels = (
+        (tr("perplexity"), [q.perplexity for q in qualities], 2),
+        (tr("KL, nats"), [q.kl for q in qualities], 4),
+        (tr("another best token, %"), [100 * (1 - q.top1) for q in qualities], 1),
+    )
+    for ax, (name, values, digits) in zip(axes, panels, strict=True):
+        colours = [GREY, *[BLUE] * (len(results) - 1)]
+        bars = ax.barh(rows, values, 0.6, color=colours)
+        ax.bar_label(bars, [number(value, digits) for value in values], padding=3)
+        ax.set_title(name)
+        ax.margins(x=0.5)
+    axes[1].set_xscale("log")
+    axes[1].set_xlim(1e-4, 1e2)
+    axes[0].axvline(qualities[0].perplexity, color=GREY, linestyle="--", linewidth=1)
+    labels = [f"{name} ({number(bits, 1)})" for name, (bits, _) in results.items()]
+    axes[0].set_yticks(rows, labels)
+    axes[0].set_ylabel(tr("scheme (bits per element)"))
+    groups: dict[str, list[str]] = {}
+    for name, (_, quality) in list(results.items())[1:]:
+        groups.setdefault(_order(quality.kl), []).append(name)
+    listed = "; ".join(f"{order}: {', '.join(g)}" for order, g in groups.items())
+    return Described(figure, tr("KL by order of magnitude. {list}.", list=listed))
+
+
+def _order(kl: float) -> str:
+    if kl < 0.01:
+        return tr("below {limit}", limit=number(0.01, 2))
+    if kl < 0.1:
+        return tr("below {limit}", limit=number(0.1, 1))
+    return tr("above {limit}", limit=number(0.1, 1))
+
+
+def first_tokens(
+    without: Sequence[float],
+    with_cache: Sequence[float],
+    tokens: Sequence[tuple[int, int]],
+) -> Described:
+    """Show time to first token turn by turn, without and with a prefix cache.
+
+    Parameters
+    ----------
+    without, with_cache : sequence of float
+        Seconds.
+    tokens : sequence of (int, int)
+        Prompt tokens computed in each turn, without and with.
+    """
+    figure, (ax,) = subplots(1, height=2.6)
+    turns = np.arange(len(without))
+    for shift, values, colour, hatch, name in (
+        (-0.2, without, LIGHT, "//", tr("without a cache")),
+        (0.2, with_cache, BLUE, "", tr("with a prefix cache")),
+    ):
+        bars = ax.bar(
+            turns + shift,
+            values,
+            0.4,
+            color=colour,
+            hatch=hatch,
+            edgecolor=GREY,
+            label=name,
+        )
+        ax.bar_label(bars, [number(value, 2) for value in values], padding=2)
+    ax.margins(y=0.15)
+    ax.set_xticks(turns, [str(turn + 1) for turn in turns])
+    ax.set_title(tr("Time to first token"))
+    ax.set_xlabel(tr("turn of the conversation"))
+    ax.set_ylabel(tr("s"))
+    ax.legend(frameon=False)
+    listed = "; ".join(f"{i}: {a} / {b}" for i, (a, b) in enumerate(tokens, start=1))
+    return Described(
+        figure,
+        tr(
+            "Prompt tokens computed by turn, without / with a cache: {list}.",
+            list=listed,
+        ),
+    )
+
+
+def _two_bars(ax: Axes, values: tuple[float, float], names: tuple[str, str]) -> None:
+    bars = ax.barh([1, 0], values, 0.6, color=[BLUE, LIGHT], edgecolor=GREY)
+    bars[1].set_hatch("//")
+    ax.bar_label(bars, [number(value, 2) for value in values], padding=3)
+    ax.set_yticks([1, 0], names)
+    ax.margins(x=0.2)
