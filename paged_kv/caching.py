@@ -1,4 +1,4 @@
-"""What both prefix caches share: token ids, checked, and the statistics."""
+"""What both prefix caches share: what they accept, checked, and the statistics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paged_kv.allocator import BlockAllocator, OutOfBlocks
+from paged_kv.sequence import Sequence
 
 Tokens = NDArray[np.int64]
 
@@ -88,3 +89,28 @@ def prompt_blocks(pool: BlockAllocator, seq_id: object, n_tokens: int) -> int:
             f"pool has {pool.num_blocks}: it can never be admitted"
         )
     return total
+
+
+def publishable(pool: BlockAllocator, seq: Sequence, tokens: ArrayLike) -> Tokens:
+    """Return those of a sequence's first tokens that fill whole blocks.
+
+    Raises
+    ------
+    RuntimeError
+        For a sequence that was freed.
+    ValueError
+        For a sequence of another pool, or more tokens than it has.
+    """
+    ids = as_tokens(tokens)
+    if seq.freed:
+        raise RuntimeError(f"sequence {seq.seq_id!r} was freed: publish it before")
+    if seq.pool is not pool:
+        raise ValueError(
+            f"sequence {seq.seq_id!r} has its blocks in another pool than this cache"
+        )
+    if len(ids) > len(seq):
+        raise ValueError(
+            f"{len(ids)} tokens to publish, but sequence {seq.seq_id!r} holds "
+            f"{len(seq)}"
+        )
+    return ids[: len(ids) // pool.block_size * pool.block_size]

@@ -13,7 +13,13 @@ from hashlib import sha256
 from numpy.typing import ArrayLike
 
 from paged_kv.allocator import OutOfBlocks, PoolCorrupted
-from paged_kv.caching import CacheStats, Tokens, as_tokens, prompt_blocks
+from paged_kv.caching import (
+    CacheStats,
+    Tokens,
+    as_tokens,
+    prompt_blocks,
+    publishable,
+)
 from paged_kv.pool import BlockPool
 from paged_kv.sequence import Sequence
 
@@ -192,15 +198,12 @@ class PrefixCache:
         Raises
         ------
         ValueError
-            For more tokens than the sequence has, or other tokens (or another lora or
-            salt) than a block was published with.
+            For more tokens than the sequence has, a sequence of another pool, or other
+            tokens (or another lora or salt) than a block was published with.
+        RuntimeError
+            For a sequence that was freed.
         """
-        tokens = as_tokens(tokens)
-        if len(tokens) > len(seq):
-            raise ValueError(
-                f"{len(tokens)} tokens to publish, but sequence {seq.seq_id!r} holds "
-                f"{len(seq)}"
-            )
+        tokens = publishable(self.pool, seq, tokens)
         n_full = len(tokens) // self.pool.block_size
         contents = self._contents(tokens, n_full, lora, salt)
         prefix = None

@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paged_kv.allocator import OutOfBlocks, PoolCorrupted
-from paged_kv.caching import CacheStats, Tokens, as_tokens, prompt_blocks
+from paged_kv.caching import (
+    CacheStats,
+    Tokens,
+    as_tokens,
+    prompt_blocks,
+    publishable,
+)
 from paged_kv.pool import BlockPool
 from paged_kv.radix_policies import POLICIES
 from paged_kv.radix_render import render
@@ -142,9 +148,7 @@ class RadixCache(RadixTree):
             Tokens in them: whole pages, and at most L − 1 tokens, since the last one
             must be computed to know what comes next.
         """
-        blocks: list[int] = []
-        for node, pages in self.walk(as_tokens(tokens)[:-1]):
-            blocks += node.blocks[:pages]
+        blocks = self._present(as_tokens(tokens)[:-1])
         return blocks, len(blocks) * self.page
 
     def match_prefix(self, tokens: ArrayLike) -> RadixMatch:
@@ -188,7 +192,7 @@ class RadixCache(RadixTree):
                 f"{len(blocks)} blocks of {self.page} hold {len(blocks) * self.page} "
                 f"tokens, got {len(tokens)}; a partial block stays with its sequence"
             )
-        present = self._present(tokens)
+        present = len(self._present(tokens))
         self._require_new(blocks[present:])
         self.pool.hand_over(blocks[present:])
         self._add(tokens, blocks[present:])
@@ -286,19 +290,18 @@ class RadixCache(RadixTree):
         Raises
         ------
         ValueError
-            For more tokens than the sequence has, or other tokens than a block is in
-            the tree for.
+            For more tokens than the sequence has, a sequence of another pool, or other
+            tokens than a block is in the tree for.
+        RuntimeError
+            For a sequence that was freed.
         """
-        tokens, pool = as_tokens(tokens), self.pool
-        if len(tokens) > len(seq):
-            raise ValueError(
-                f"{len(tokens)} tokens to publish, but sequence {seq.seq_id!r} holds "
-                f"{len(seq)}"
-            )
+        pool, table = self.pool, seq.block_table
+        tokens = publishable(pool, seq, tokens)
         full = len(tokens) // self.page
-        tokens, table = tokens[: full * self.page], seq.block_table
-        present = self._present(tokens)
-        self._require_new(table[present:full])
+        blocks = self._present(tokens)
+        present = len(blocks)
+        own = [(i, table[i]) for i in range(present) if table[i] != blocks[i]]
+        self._require_new([*(block for _, block in own), *table[present:full]])
         # Who holds a request's blocks, by place in its table:
         #                   before        after
         # 0 … hit           tree, table   tree, table
@@ -308,7 +311,6 @@ class RadixCache(RadixTree):
         # full … end        table         table (a partial tail)
         pool.retain(table[present:full])
         blocks, node = self._add(tokens, table[present:full])
-        own = [(i, table[i]) for i in range(present) if table[i] != blocks[i]]
         pool.retain(blocks[i] for i, _ in own)
         for i, _ in own:
             table[i] = blocks[i]
@@ -340,8 +342,12 @@ class RadixCache(RadixTree):
         """
         return render(self, html=html, decode=decode)
 
-    def _present(self, tokens: Tokens) -> int:
-        return sum(pages for _, pages in self.walk(tokens))
+    def _present(self, tokens: Tokens) -> list[int]:
+        """Return the blocks that the tree has for the beginning of `tokens`."""
+        blocks: list[int] = []
+        for node, pages in self.walk(tokens):
+            blocks += node.blocks[:pages]
+        return blocks
 
     def _require_new(self, blocks: list[int]) -> None:
         if known := self._blocks.intersection(blocks):

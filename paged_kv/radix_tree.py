@@ -28,7 +28,10 @@ class RadixNode:
     children : dict
         By the bytes of their first page, in which siblings differ.
     locks : int
-        Running requests that use this run; at least as many as its children have.
+        Running requests that use this run: those whose prefix ends here, and those
+        that lock a node below.
+    own_locks : int
+        The first kind alone: what `RadixTree.unlock` can take back.
     created, last_used : float
         Times of the cache's clock.
     hits : int
@@ -42,6 +45,7 @@ class RadixNode:
         "hits",
         "last_used",
         "locks",
+        "own_locks",
         "parent",
         "queued",
         "tokens",
@@ -52,7 +56,7 @@ class RadixNode:
         self.tokens = tokens
         self.blocks = blocks
         self.children: dict[bytes, RadixNode] = {}
-        self.locks = 0
+        self.locks = self.own_locks = 0
         self.created = self.last_used = now
         self.hits = 0
         self.queued = False  # among the leaves that may go
@@ -142,6 +146,7 @@ class RadixTree:
         """
         if node.parent is node and node is not self.root:
             raise ValueError("the node was evicted: match again, then lock")
+        node.own_locks += 1
         for above in self.path(node):
             if not above.locks:
                 self.evictable_size -= len(above.blocks)
@@ -154,10 +159,11 @@ class RadixTree:
         Raises
         ------
         ValueError
-            When the node is not locked.
+            When nobody locked this node itself; locks of nodes below are not its own.
         """
-        if not node.locks and node is not self.root:
-            raise ValueError("the node is not locked")
+        if not node.own_locks:
+            raise ValueError("the node is not locked: a lock ends where it was taken")
+        node.own_locks -= 1
         for above in self.path(node):
             above.locks -= 1
             if not above.locks:
@@ -217,8 +223,11 @@ class RadixTree:
             if not node.blocks or len(node.tokens) != len(node.blocks) * self.page:
                 raise PoolCorrupted(f"{name} has {len(node.tokens)} tokens")
             below = sum(child.locks for child in node.children.values())
-            if not 0 <= below <= node.locks:
-                raise PoolCorrupted(f"{name}: {node.locks} locks, {below} below it")
+            if node.own_locks < 0 or node.locks != node.own_locks + below:
+                raise PoolCorrupted(
+                    f"{name}: {node.locks} locks, {node.own_locks} of its own and "
+                    f"{below} below it"
+                )
             if self._may_go(node) and not node.queued:
                 raise PoolCorrupted(f"{name} may be evicted and is not queued")
             if node.locks:
@@ -234,7 +243,8 @@ class RadixTree:
     def _split(self, node: RadixNode, pages: int) -> RadixNode:
         """Move the first pages of a node into a new parent of it, and return that.
 
-        Whoever locked the node uses all of it, so the new parent inherits the locks.
+        Whoever locked the node uses all of it, so the new parent inherits the locks;
+        they still end at the node.
         The node, now shorter, keeps its times: what does not match is not touched.
         """
         cut = pages * self.page

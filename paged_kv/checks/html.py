@@ -79,9 +79,7 @@ def _section(section: Section) -> str:
     elif len(section.lines) == 1:
         body = f'<div class="line">{prose(section.lines[0])}</div>'
     else:
-        body = (
-            "<ul>" + "".join(f"<li>{prose(x)}</li>" for x in section.lines) + "</ul>"
-        )
+        body = "<ul>" + "".join(f"<li>{prose(x)}</li>" for x in section.lines) + "</ul>"
     label = f'<div class="label">{escape(section.label)}</div>'
     return f'<div class="part">{label}\n{body}</div>\n'
 

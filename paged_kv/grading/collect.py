@@ -77,26 +77,33 @@ def collect(cells: Iterable[CodeCell], exercise: Exercise, *, safe: bool) -> Col
 def _execute(
     statements: list[Statement], names: list[str], notes: list[str]
 ) -> dict[str, list[_Definition]]:
+    """Execute in order; what lacks a name of a cell below, again after the others."""
     module = ModuleType("__main__")
     sys.modules["__main__"] = module  # where a dataclass looks for its names
     _leave_out_checks()
     namespace: dict[str, Any] = vars(module)
     found: dict[str, list[_Definition]] = {name: [] for name in names}
-    failed: set[int] = set()
-    for statement in statements:
-        error = run_guarded(partial(exec, statement.code, namespace)).error
-        # Of a cell that fails the first failure is the cause, the others follow.
-        if error and statement.cell not in failed:
-            failed.add(statement.cell)
-            if not isinstance(error, NotImplementedError):  # its own stub: no news
-                notes.append(_failed(statement.cell, error))
-        for name in names:
-            value = namespace.get(name)
-            old = found[name][-1].value if found[name] else None
-            if value is not None and value is not old:
-                stubs = unwritten(statement.node)
-                found[name].append(_Definition(statement.cell, value, stubs))
-    return found
+    errors: dict[int, BaseException] = {}  # of each cell the first: others follow
+    pending = statements
+    while pending:
+        lacking: list[Statement] = []
+        errors = {n: e for n, e in errors.items() if not isinstance(e, NameError)}
+        for statement in pending:
+            before = {name: namespace.get(name) for name in names}
+            error = run_guarded(partial(exec, statement.code, namespace)).error
+            if error:
+                errors.setdefault(statement.cell, error)
+                lacking += [statement] if isinstance(error, NameError) else []
+            for name in names:
+                value = namespace.get(name)
+                if value is not None and value is not before[name]:
+                    stubs = unwritten(statement.node)
+                    found[name].append(_Definition(statement.cell, value, stubs))
+        pending = lacking if len(lacking) < len(pending) else []
+    for cell, error in sorted(errors.items()):
+        if not isinstance(error, NotImplementedError):  # its own stub: no news
+            notes.append(_failed(cell, error))
+    return {name: sorted(own, key=lambda d: d.cell) for name, own in found.items()}
 
 
 def _leave_out_checks() -> None:

@@ -18,13 +18,14 @@ from paged_kv.caching import NeverFits, Tokens
 from paged_kv.prefix_cache import PrefixCache
 from paged_kv.radix_cache import RadixCache
 from paged_kv.sequence import Sequence
-from paged_kv.serving.workload import TraceError
+from paged_kv.serving.workload import TOO_LONG, TraceError, text_lines
 from paged_kv.spec import whole
 
 T = TypeVar("T")
 
 VOCABULARY = 32_000
 HASHED_BLOCK = 512  # tokens that one hash id of a trace stands for
+TOO_LARGE = 1 << 40  # a hash id below it, times its block's tokens, is a token id
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,20 +191,19 @@ def read_prefix_trace(path: str | Path) -> Iterator[PrefixRequest]:
     path = Path(path)
     unheard = 1 << 62  # larger than any token of a hash id
     before = 0
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            at = f"{path.name} line {number}"
-            row = _parse(line, at)
-            if row["timestamp"] < before:
-                raise TraceError(f"{at}: timestamp {row['timestamp']} after {before}")
-            before = row["timestamp"]
-            ids = np.array(row["hash_ids"], np.int64)[:, None] * HASHED_BLOCK
-            prompt = (ids + np.arange(HASHED_BLOCK)).ravel()[: row["input_length"]]
-            answer = np.arange(unheard, unheard + row["output_length"])
-            unheard += row["output_length"]
-            yield PrefixRequest(prompt, answer, at)
+    for number, line in enumerate(text_lines(path), start=1):
+        if not line.strip():
+            continue
+        at = f"{path.name} line {number}"
+        row = _parse(line.strip(), at)
+        if row["timestamp"] < before:
+            raise TraceError(f"{at}: timestamp {row['timestamp']} after {before}")
+        before = row["timestamp"]
+        ids = np.array(row["hash_ids"], np.int64)[:, None] * HASHED_BLOCK
+        prompt = (ids + np.arange(HASHED_BLOCK)).ravel()[: row["input_length"]]
+        answer = np.arange(unheard, unheard + row["output_length"])
+        unheard += row["output_length"]
+        yield PrefixRequest(prompt, answer, at)
 
 
 class Served(NamedTuple):
@@ -304,18 +304,25 @@ def _text(rng: np.random.Generator, mean: int) -> Tokens:
 def _parse(line: str, at: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise TraceError(f"{at}: not JSON: {error}") from error
+    except json.JSONDecodeError as error:  # its own line number would confuse
+        what = f"{error.msg} at character {error.pos + 1}"
+        raise TraceError(f"{at}: not JSON: {what}") from error
+    except (ValueError, RecursionError) as error:  # thousands of digits or brackets
+        raise TraceError(f"{at}: not JSON that can be read: {error}") from error
     if not isinstance(row, dict):
-        raise TraceError(f"{at}: must be an object {{…}}, got {line.strip()[:40]!r}")
+        raise TraceError(f"{at}: must be an object {{…}}, got {line[:40]!r}")
     for key, least in (("timestamp", 0), ("input_length", 1), ("output_length", 0)):
-        if not _is_whole(row.get(key), least):
+        most = TOO_LARGE if key == "timestamp" else TOO_LONG
+        if not _is_whole(row.get(key), least, most):
             raise TraceError(
-                f"{at}: {key} must be a whole number >= {least}, got {row.get(key)!r}"
+                f"{at}: {key} must be a whole number >= {least} and < {most}, "
+                f"got {row.get(key)!r}"
             )
     ids, needed = row.get("hash_ids"), -(-row["input_length"] // HASHED_BLOCK)
-    if not isinstance(ids, list) or not all(_is_whole(h, 0) for h in ids):
-        raise TraceError(f"{at}: hash_ids must be a list of whole numbers >= 0")
+    if not isinstance(ids, list) or not all(_is_whole(h, 0, TOO_LARGE) for h in ids):
+        raise TraceError(
+            f"{at}: hash_ids must be a list of whole numbers >= 0 and < {TOO_LARGE}"
+        )
     if len(ids) != needed:
         raise TraceError(
             f"{at}: {row['input_length']} tokens need {needed} hash_ids of "
@@ -324,6 +331,5 @@ def _parse(line: str, at: str) -> dict[str, Any]:
     return row
 
 
-def _is_whole(value: object, least: int) -> bool:
-    # Below 2^40 a hash id times the tokens of its block is still a token id.
-    return type(value) is int and least <= value < 1 << 40
+def _is_whole(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value < most

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -15,9 +16,31 @@ from numpy.typing import NDArray
 
 from paged_kv.spec import whole
 
+TOO_LONG = 1 << 24  # tokens that no prompt or answer of a trace can have
+
 
 class TraceError(ValueError):
     """A trace file cannot be read; the message names the line and what is wrong."""
+
+
+def text_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text in UTF-8, with or without a byte order mark.
+
+    Raises
+    ------
+    TraceError
+        For bytes that are no text, with the line number.
+    OSError
+        When the file cannot be read.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                text = line.decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                at = f"{path.name} line {number}"
+                raise TraceError(f"{at}: not UTF-8: {error}") from error
+            yield text
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,20 +247,18 @@ def read_trace(path: str | Path, *, name: str = "") -> Workload:
         When the file cannot be read.
     """
     path = Path(path)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        try:
-            header = [h.strip().lower() for h in next(reader, [])]
-            index = {what: _find_column(header, what, path) for what in _COLUMNS}
-            rows = [
-                _parse_row(row, index, len(header), f"{path.name} line {line}")
-                for row in reader
-                if row
-                for line in [reader.line_num]
-            ]
-        except (csv.Error, UnicodeDecodeError) as error:
-            at = f"{path.name} line {reader.line_num}"
-            raise TraceError(f"{at}: not CSV in UTF-8: {error}") from error
+    reader = csv.reader(text_lines(path), strict=True)
+    try:
+        header = [h.strip().lower() for h in next(reader, [])]
+        index = {what: _find_column(header, what, path) for what in _COLUMNS}
+        rows = [
+            _parse_row(row, index, len(header), f"{path.name} line {reader.line_num}")
+            for row in reader
+            if row
+        ]
+    except csv.Error as error:
+        at = f"{path.name} line {reader.line_num}"
+        raise TraceError(f"{at}: not CSV: {error}") from error
     if not rows:
         raise TraceError(f"{path.name}: no requests below the header")
     for previous, (at, seconds, _, _) in pairwise(rows):
@@ -275,8 +296,11 @@ def _tokens(what: str, text: str, at: str) -> int:
         value = int(text)
     except ValueError:
         value = 0
-    if value < 1:
-        raise TraceError(f"{at}: {what} must be a whole number >= 1, got {text!r}")
+    if not 1 <= value < TOO_LONG:
+        raise TraceError(
+            f"{at}: {what} must be a whole number >= 1 and < {TOO_LONG}, "
+            f"got {text[:40]!r}"
+        )
     return value
 
 

@@ -16,7 +16,7 @@ NAMES = ("block_keys", "PrefixIndex")
 def solution():
     """Return the solution as the master has it."""
     text = MASTER.read_text(encoding="utf-8")
-    cells = re.findall(r'# %% key="(?:keys|index)"\n(.*?)(?=\n# %%)', text, re.S)
+    cells = re.findall(r'# %% key="(?:keys|index)"[^\n]*\n(.*?)(?=\n# %%)', text, re.S)
     return "\n".join(cells)
 
 

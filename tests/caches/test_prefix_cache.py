@@ -386,9 +386,23 @@ class TestPublish:
         seq, _ = cache.admit("a", range(5))
         with pytest.raises(ValueError, match=r"6 tokens to publish, .* holds 5"):
             cache.publish(seq, range(6))
+        assert cache.cached == 0
+
+    def test_freed_sequence_has_nothing_to_publish(self, make):
+        pool, cache = make()
+        seq, _ = cache.admit("a", range(5))
         seq.free()
-        with pytest.raises(ValueError, match="holds 0"):
-            cache.publish(seq, range(5))
+        for tokens in ([], range(5)):
+            with pytest.raises(RuntimeError, match="'a' was freed"):
+                cache.publish(seq, tokens)
+
+    def test_sequence_of_another_pool_is_refused(self, make):
+        _, cache = make()
+        other, _ = make()
+        seq = Sequence(other, "stranger")
+        seq.reserve(8)
+        with pytest.raises(ValueError, match=r"'stranger' .* another pool"):
+            cache.publish(seq, range(8))
         assert cache.cached == 0
 
     @pytest.mark.parametrize(

@@ -263,11 +263,30 @@ class TestLocks:
             cache.lock(node)
         audit(pool, cache)
 
+    def test_lock_is_taken_back_only_where_it_was_taken(self, make):
+        pool, cache = make()
+        insert(cache, [1, 2, 3, 4])
+        node = cache.match_prefix([1, 2, 3, 4]).node
+        cache.lock(node)
+        above = cache.match_prefix([1, 2]).node
+        for _ in range(2):
+            with pytest.raises(ValueError, match="not locked"):
+                cache.unlock(above)
+            audit(pool, cache)
+        cache.lock(above)
+        cache.unlock(node)
+        assert (cache.evictable_size, cache.protected_size) == (2, 2)
+        cache.unlock(above)
+        assert cache.protected_size == 0
+        audit(pool, cache)
+
     def test_empty_match_can_be_locked(self, make):
         pool, cache = make()
         node = cache.match_prefix([1]).node
         cache.lock(node)
         cache.unlock(node)
+        with pytest.raises(ValueError, match="not locked"):
+            cache.unlock(node)
         audit(pool, cache)
 
 
@@ -492,6 +511,28 @@ class TestRequests:
             cache.publish(seq, [1, 2, 4])
         audit(pool, cache, seq)
 
+    def test_tokens_of_another_request_are_refused_for_a_published_block(self, make):
+        pool, cache = make(num_blocks=8, block_size=2)
+        a, _ = run(cache, "a", [1, 2, 3])
+        b, _ = run(cache, "b", [5, 6, 7])
+        with pytest.raises(ValueError, match="in the tree already"):
+            cache.publish(a, [5, 6])
+        assert_holds(a, [1, 2, 3])
+        audit(pool, cache, a, b)
+
+    def test_freed_and_foreign_sequences_are_refused(self, make):
+        pool, cache = make()
+        seq, _ = cache.admit("a", range(5))
+        seq.free()
+        with pytest.raises(RuntimeError, match="'a' was freed"):
+            cache.publish(seq, [])
+        stranger = Sequence(make()[0], "stranger")
+        stranger.reserve(2)
+        pool.allocate_many(2)
+        with pytest.raises(ValueError, match="another pool"):
+            cache.publish(stranger, range(2))
+        assert cache.cached == 0
+
     def test_statistics(self, make):
         pool, cache = make(num_blocks=4, block_size=2)
         run(cache, "a", [1, 2, 3, 4])[0].free()
@@ -562,6 +603,7 @@ class TestCheckFindsEachFault:
             (lambda c, n: n.blocks.pop(), "has 1 tokens"),
             (lambda c, n: setattr(n, "locks", 1), "locks"),
             (lambda c, n: setattr(n, "locks", -1), "locks"),
+            (lambda c, n: setattr(n, "own_locks", 1), "1 of its own"),
             (lambda c, n: setattr(n, "queued", False), "not queued"),
             (lambda c, n: setattr(c, "evictable_size", 0), "evictable"),
             (lambda c, n: setattr(c, "protected_size", 3), "protected"),

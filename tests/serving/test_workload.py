@@ -129,12 +129,16 @@ HEAD = "arrival,input_tokens,output_tokens\n0,5,5\n"
         ("arrival,input_tokens,output_tokens\n", "no requests"),
         (HEAD + "1,abc,5\n", "line 3: prompt .* got 'abc'"),
         (HEAD + "1,5,0\n", "line 3: output .* got '0'"),
+        (HEAD + f"1,{10**20},5\n", "line 3: prompt .* got '1000"),
+        (HEAD + f"1,5,{1 << 62}\n", "line 3: output .* < 16777216"),
+        (HEAD + f"1,5,{'9' * 5000}\n", "line 3: output .* got '9{40}'$"),
         (HEAD + "1,5,-2\n", "line 3: output .* got '-2'"),
         (HEAD + "1,5.5,2\n", "line 3: prompt .* got '5.5'"),
         (HEAD + "1,5\n", "line 3: 2 fields, the header has 3"),
         (HEAD + "1,5,5,5\n", "line 3: 4 fields"),
         (HEAD + "\n\nyesterday,5,5\n", "line 5: arrival .* got 'yesterday'"),
         (HEAD + "nan,5,5\n", "line 3: arrival must be finite"),
+        (HEAD + '1,5,"5\n', "line 3: not CSV"),
         (HEAD + "2,5,5\n1,5,5\n", "line 4: arrives before .* line 3"),
     ],
 )
@@ -146,7 +150,7 @@ def test_a_bad_row_is_named_by_its_line(tmp_path, text, message):
 def test_bytes_that_are_no_text_are_no_trace(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_bytes(HEAD.encode() + b"\xff\xfe\x00\n")
-    with pytest.raises(TraceError, match="UTF-8"):
+    with pytest.raises(TraceError, match="line 3: not UTF-8"):
         read_trace(path)
 
 
