@@ -305,7 +305,7 @@ Its pools are full of NaN, its block ids are shuffled, there are several layers,
 report = check("09.2", paged_attention, reference_attention)
 report
 
-# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 9, "schema_version": 3, "solution": false, "task": false}
+# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 # ru: Столько свойств выполнено: столько баллов даёт nbgrader.
 # en: So many properties hold: so many points nbgrader gives.
 from paged_kv.checks import points

@@ -317,7 +317,7 @@ report
 if report.state in ("wrong", "raised"):
     display(compare("09.3", Sequence))
 
-# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 19, "schema_version": 3, "solution": false, "task": false}
+# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
 # ru: Столько свойств выполнено: столько баллов даёт nbgrader.
 # en: So many properties hold: so many points nbgrader gives.
 from paged_kv.checks import points
