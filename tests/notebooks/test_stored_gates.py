@@ -9,6 +9,10 @@ from nbformat import v4
 
 LESSON = "notebooks/ru/09.0_memory.ipynb"
 EXERCISE = "exercises/en/09.1_pool.ipynb"
+# `paged-kv reset` keeps a copy, and an exercise that was changed differs from it.
+STALE_COPY = (
+    f"paged_kv/commands/{EXERCISE}: not the exercise; `make notebooks` copies it"
+)
 
 
 def change(course, path, function):
@@ -52,6 +56,7 @@ def test_a_missing_a_broken_and_a_stray_notebook_are_told(course, text):
     assert sorted(course.run("check")) == [
         f"{EXERCISE}: not built",
         f"{LESSON}: not built",
+        STALE_COPY,
         "solutions/ru/09.9_old.ipynb: no master makes it;"
         " delete it or write the master",
     ]
@@ -140,8 +145,10 @@ def test_a_harmless_output_is_not_refused(course, output):
 
 def test_russian_in_an_english_output_is_refused(course):
     change(course, EXERCISE, lambda nb: nb.cells[1].update(outputs=[stdout("блок")]))
-    (problem,) = course.run("check")
-    assert problem == f"{EXERCISE}: [setup] Russian in an English output: 'блок'"
+    assert sorted(course.run("check")) == [
+        f"{EXERCISE}: [setup] Russian in an English output: 'блок'",
+        STALE_COPY,
+    ]
 
 
 def test_a_cell_that_raises_is_told_and_its_notebook_not_written(course):
