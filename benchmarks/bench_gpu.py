@@ -1,15 +1,15 @@
 """``make bench``: decode over pages in torch, against SDPA over contiguous K and V.
 
-On a CUDA device the Triton kernel as well. Times are those of the fastest runs.
+On a CUDA device the Triton kernel as well, with the share of the copy bandwidth.
 """
 
 from __future__ import annotations
 
 import torch
-from timing import report
+from timing import medians, report
 
 from paged_kv.gpu import paged_attention_decode, usable_backends
-from paged_kv.gpu.measure import copy_bandwidth, decode_problem, fastest
+from paged_kv.gpu.measure import copy_bandwidth, decode_problem
 
 N_HEADS, N_KV_HEADS, HEAD_DIM = 32, 8, 128
 SCALE = HEAD_DIM**-0.5
@@ -21,6 +21,17 @@ if CUDA:
 else:
     SIZES = [(1, 4096), (1, 16384), (8, 2048)]
     DTYPES = [torch.float32, torch.bfloat16]
+
+
+def synced(run):
+    """Return `run`, followed by a wait for the device."""
+
+    def run_and_wait():
+        run()
+        if CUDA:
+            torch.cuda.synchronize()
+
+    return run_and_wait
 
 
 def decode(num_seqs: int, length: int, dtype: torch.dtype, bandwidth: float) -> None:
@@ -44,7 +55,7 @@ def decode(num_seqs: int, length: int, dtype: torch.dtype, bandwidth: float) -> 
         torch.testing.assert_close(
             out, runs["paged, torch"](), **tolerance or {"atol": 1e-5, "rtol": 1e-4}
         )
-    seconds = fastest(runs, budget=2)
+    seconds = medians({name: synced(run) for name, run in runs.items()})
     report(f"decode, {num_seqs} x {length} tokens, {dtype}", seconds)
     for name, value in seconds.items():
         rate = p.kv_bytes / value
