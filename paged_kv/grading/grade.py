@@ -111,12 +111,13 @@ def read_grades(submission: str, lines: Iterable[str]) -> tuple[list[Grade], boo
     grades: dict[str, Grade] = {}
     complete = False
     for event in _events(lines):
-        exercise = event.get("exercise", "")
+        exercise = str(event.get("exercise", ""))
         if event.get("done"):
             complete = True
         elif exercise == "" or exercise in EXERCISES:
             grade = grades.setdefault(exercise, Grade(submission, exercise))
-            grade.notes += map(str, event.get("notes", ()))
+            notes = event.get("notes")
+            grade.notes += map(str, notes if isinstance(notes, list) else ())
             grade.readable &= not event.get("unreadable", False)
             if "holds" in event and len(grade.criteria) < grade.max_points:
                 grade.criteria.append(event["holds"] is True)

@@ -9,9 +9,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from paged_kv.grading.grade import Grade, read_grades
@@ -90,17 +91,15 @@ def grade_all(
     jobs: int,
     on_done: Callable[[], None] = lambda: None,
 ) -> list[Grade]:
-    """Return the grades of all notebooks, in their order; `jobs` run at a time."""
+    """Return the grades of all notebooks, in their order; `jobs` run at a time.
 
-    def one(item: tuple[str, Path]) -> list[Grade]:
-        grades = grade_one(*item, options)
-        on_done()
-        return grades
-
+    `on_done` is called after each, from this thread.
+    """
     with ThreadPoolExecutor(jobs) as pool:
-        return [
-            grade for grades in pool.map(one, notebooks.items()) for grade in grades
-        ]
+        runs = [pool.submit(grade_one, *item, options) for item in notebooks.items()]
+        for _ in as_completed(runs):
+            on_done()
+    return list(chain.from_iterable(run.result() for run in runs))
 
 
 def grade_one(name: str, path: Path, options: Options) -> list[Grade]:
@@ -110,14 +109,21 @@ def grade_one(name: str, path: Path, options: Options) -> list[Grade]:
         result, cwd = Path(folder, "result"), Path(folder, "work")
         result.touch()
         cwd.mkdir()
-        ended = _run_worker(_command(path, result, options), cwd, options.seconds)
+        try:
+            ended = _run_worker(_command(path, result, options), cwd, options.seconds)
+        except (
+            OSError
+        ) as error:  # too many processes, no memory: the next may fare well
+            ended = str(error)
         with result.open(encoding="utf-8", errors="replace") as lines:
             grades, complete = read_grades(name, lines)
     grades = grades or [Grade(name, options.exercise)]
     for grade in grades:
         grade.seconds = time.monotonic() - start
-        if len(grade.criteria) < grade.max_points or not complete:
-            grade.ended = ended or tr("Too many criteria ran out of time.")
+        if not complete:
+            grade.ended = ended
+        elif len(grade.criteria) < grade.max_points:
+            grade.ended = tr("Too many criteria ran out of time.")
     return grades
 
 
