@@ -26,6 +26,9 @@ BROWSER_FLAGS = (
     "--no-first-run",
     "--no-sandbox",
 )
+# The accessibility checker, from npm; `make browser` fetches it.
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 STARTUP_SECONDS = 120
 # Folders of another Jupyter would come first, with their kernels.
@@ -240,6 +243,33 @@ class Notebook:
         self.page.wait_for_function(
             "light => document.body.dataset.jpThemeLight === light",
             arg=str(theme == "light").lower(),
+        )
+        # A second change while JupyterLab's splash fades makes it stumble over itself.
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
+
+    def serious_barriers(self, cell_id: str) -> list[Any]:
+        """Return what axe finds serious or critical in the cell's widget.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the checker was not installed.
+        """
+        if not AXE.exists():
+            raise FileNotFoundError(
+                "axe-core is missing: npm ci --prefix tests/browser"
+            )
+        if not self.page.evaluate("'axe' in window"):
+            self.page.add_script_tag(path=AXE)
+        return self.page.evaluate(
+            """async (cell) => {
+              const root = document.querySelector(`[data-cell-id="${cell}"] .pkv`);
+              const { violations } = await axe.run(root);
+              return violations
+                .filter((v) => ["serious", "critical"].includes(v.impact))
+                .map((v) => [v.id, v.nodes.map((node) => node.html)]);
+            }""",
+            cell_id,
         )
 
     def close(self) -> None:

@@ -7,8 +7,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from tests.browser.lab import open_notebook
-from tests.browser.test_widgets import AXE, WIDGET, set_theme
+from tests.browser.lab import WIDGET, open_notebook
 
 CELLS = {
     "calculator": "KVCalculator()",
@@ -146,23 +145,11 @@ def test_the_calculator_follows_its_controls(notebook):
 
 
 def test_no_serious_barrier_in_either_theme(notebook):
-    if not AXE.exists():
-        pytest.fail("axe-core is missing: npm ci --prefix tests/browser", pytrace=False)
-    notebook.page.add_script_tag(path=AXE)
     for theme in ("light", "dark"):
-        set_theme(notebook, theme)
+        notebook.set_theme(theme)
         for cell in CELLS:
             notebook.activate(cell)
-            found = notebook.page.evaluate(
-                """async (cell) => {
-                  const root = document.querySelector(`[data-cell-id="${cell}"] .pkv`);
-                  const { violations } = await axe.run(root);
-                  return violations
-                    .filter((v) => ["serious", "critical"].includes(v.impact))
-                    .map((v) => [v.id, v.nodes.map((node) => node.html)]);
-                }""",
-                cell,
-            )
+            found = notebook.serious_barriers(cell)
             assert found == [], f"{cell}, {theme}: {json.dumps(found, indent=1)}"
 
 

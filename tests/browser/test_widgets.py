@@ -8,10 +8,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
-from tests.browser.lab import open_notebook
-
-AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
-WIDGET = "application/vnd.jupyter.widget-view+json"
+from tests.browser.lab import WIDGET, open_notebook
 
 SETUP = """
 from paged_kv import Sequence
@@ -69,12 +66,6 @@ def go(widget, step, last):
     slider = "e => e.noUiSlider.set({})"
     widget.locator(".noUi-target").evaluate(slider.format(step))
     wait_for_step(widget, f"Step {step} / {last}")
-
-
-def set_theme(notebook, theme):
-    notebook.set_theme(theme)
-    # A second change while JupyterLab's splash fades makes it stumble over itself.
-    notebook.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
 
 def wait_for_step(widget, text):
@@ -192,30 +183,18 @@ def test_the_playground_plays(notebook):
 
 
 def test_no_serious_barrier_in_either_theme(notebook):
-    if not AXE.exists():
-        pytest.fail("axe-core is missing: npm ci --prefix tests/browser", pytrace=False)
-    notebook.page.add_script_tag(path=AXE)
     for theme in ("light", "dark"):
-        set_theme(notebook, theme)
+        notebook.set_theme(theme)
         for cell in CELLS:
             notebook.activate(cell)
-            found = notebook.page.evaluate(
-                """async (cell) => {
-                  const root = document.querySelector(`[data-cell-id="${cell}"] .pkv`);
-                  const { violations } = await axe.run(root);
-                  return violations
-                    .filter((v) => ["serious", "critical"].includes(v.impact))
-                    .map((v) => [v.id, v.nodes.map((node) => node.html)]);
-                }""",
-                cell,
-            )
+            found = notebook.serious_barriers(cell)
             assert found == [], f"{cell}, {theme}: {json.dumps(found, indent=1)}"
 
 
 def test_themes_are_followed_and_nothing_sticks_out(notebook):
     colours = set()
     for theme in ("light", "dark"):
-        set_theme(notebook, theme)
+        notebook.set_theme(theme)
         root = notebook.cell("explorer").locator(".pkv")
         colours.add(root.evaluate("e => getComputedStyle(e).backgroundColor"))
     assert len(colours) == 2
