@@ -20,8 +20,19 @@ MOVES = 100
 SETUP = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+import ipywidgets
 from paged_kv.widgets import BlockExplorer
 from tests.widgets.runs import filled
+"""
+# What JupyterLab itself takes to carry a number to the kernel and a text back.
+BARE = """
+slider, text = ipywidgets.IntSlider(0, 0, 1000), ipywidgets.HTML()
+def show(change):
+    text.value = f'<p class="now"><span class="st">{change.new}</span></p>'
+slider.observe(show, "value")
+bare = ipywidgets.VBox([slider, text])
+bare.add_class("pkv")
+bare
 """
 
 MEASURE = """async ([cell, moves]) => {
@@ -55,6 +66,7 @@ def main() -> None:
         sync_playwright() as playwright,
     ):
         cells = [new_code_cell(SETUP, id="setup")]
+        cells.append(new_code_cell(BARE, id="bare"))
         cells += [
             new_code_cell(f"BlockExplorer(filled({n}, {k}))", id=f"n{n}")
             for n, k in SIZES.items()
@@ -69,14 +81,13 @@ def main() -> None:
                 page.run_all()
                 if troubles := page.troubles():
                     sys.exit("\n".join(troubles))
-                for n in SIZES:
-                    page.activate(f"n{n}")
-                    page.cell(f"n{n}").locator(".noUi-handle").wait_for()
-                    argument = [f"n{n}", MOVES]
-                    times, size, elements = page.page.evaluate(MEASURE, argument)
+                for name in ["bare", *(f"n{n}" for n in SIZES)]:
+                    page.activate(name)
+                    page.cell(name).locator(".noUi-handle").wait_for()
+                    times, size, elements = page.page.evaluate(MEASURE, [name, MOVES])
                     cuts = statistics.quantiles(times, n=20)
                     print(
-                        f"{n:5} blocks: median {statistics.median(times):6.1f} ms, "
+                        f"{name:>5}: median {statistics.median(times):6.1f} ms, "
                         f"p95 {cuts[18]:6.1f} ms, {size / 1024:6.1f} KiB of HTML, "
                         f"{elements} elements"
                     )
