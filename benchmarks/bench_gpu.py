@@ -1,15 +1,15 @@
 """``make bench``: decode over pages in torch, against SDPA over contiguous K and V.
 
-On a CUDA device the Triton kernel as well, with the share of the copy bandwidth.
+On a CUDA device the Triton kernel as well. Times are those of the fastest runs.
 """
 
 from __future__ import annotations
 
 import torch
-from timing import medians, report
+from timing import report
 
 from paged_kv.gpu import paged_attention_decode, usable_backends
-from paged_kv.gpu.measure import copy_bandwidth, decode_problem
+from paged_kv.gpu.measure import copy_bandwidth, decode_problem, fastest
 
 N_HEADS, N_KV_HEADS, HEAD_DIM = 32, 8, 128
 SCALE = HEAD_DIM**-0.5
@@ -21,17 +21,6 @@ if CUDA:
 else:
     SIZES = [(1, 4096), (1, 16384), (8, 2048)]
     DTYPES = [torch.float32, torch.bfloat16]
-
-
-def synced(run):
-    """Return `run`, followed by a wait for the device."""
-
-    def run_and_wait():
-        run()
-        if CUDA:
-            torch.cuda.synchronize()
-
-    return run_and_wait
 
 
 def decode(num_seqs: int, length: int, dtype: torch.dtype, bandwidth: float) -> None:
@@ -55,7 +44,7 @@ def decode(num_seqs: int, length: int, dtype: torch.dtype, bandwidth: float) -> 
         torch.testing.assert_close(
             out, runs["paged, torch"](), **tolerance or {"atol": 1e-5, "rtol": 1e-4}
         )
-    seconds = medians({name: synced(run) for name, run in runs.items()})
+    seconds = fastest(runs, budget=2)
     report(f"decode, {num_seqs} x {length} tokens, {dtype}", seconds)
     for name, value in seconds.items():
         rate = p.kv_bytes / value

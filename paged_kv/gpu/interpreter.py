@@ -94,16 +94,17 @@ class OutOfBounds(IndexError):
     ----------
     access : Access
         Of the elements outside alone.
-    address : int
-        Of the first of them, in bytes.
+    counted_from : dict of str to int
+        The first of them as an element of each tensor: whose it was meant to be
+        cannot be told from a pointer alone.
     """
 
-    def __init__(self, access: Access, address: int) -> None:
+    def __init__(self, access: Access, counted_from: dict[str, int]) -> None:
         first = int(access.elements[0])
         super().__init__(
             f"program {access.program} touched element {first} of {access.tensor}"
         )
-        self.access, self.address = access, address
+        self.access, self.counted_from = access, counted_from
 
 
 @contextmanager
@@ -136,8 +137,14 @@ def record_accesses() -> Iterator[list[Access]]:
         access = Access(tuple(builder.grid_idx), name, elements, is_store)
         outside = (addresses < start) | (addresses >= end)
         if outside.any():
-            access = access._replace(elements=elements[outside])
-            raise OutOfBounds(access, int(addresses[outside][0]))
+            first = int(addresses[outside][0])
+            raise OutOfBounds(
+                access._replace(elements=elements[outside]),
+                {
+                    k: (first - t.data_ptr()) // t.element_size()
+                    for k, t in tensors.items()
+                },
+            )
         accesses.append(access)
 
     load, store = builder.create_masked_load, builder.create_masked_store

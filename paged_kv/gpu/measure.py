@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -78,29 +78,33 @@ def decode_problem(
     )
 
 
-def fastest(run: Callable[[], object], budget: float = 0.2) -> float:
-    """Return the seconds of the fastest of many runs, after a warm-up.
+def fastest(
+    runs: Mapping[str, Callable[[], object]], budget: float = 0.5
+) -> dict[str, float]:
+    """Return the seconds of the fastest run of each way, timed in turn.
 
-    The fastest and not the mean: other programs only ever make a run slower.
+    The fastest and not the mean: other programs only ever make a run slower. In turn,
+    A B A B …, so that what slows the machine down slows all of them.
 
     Parameters
     ----------
-    run : callable
+    runs : mapping of str to callable
+        Each is called once to warm up.
     budget : float
-        Seconds to spend; there are three runs at least.
+        Seconds to spend in all; there are three rounds at least.
     """
-    is_cuda = torch.cuda.is_available()
-    run()
-    best, end, runs = float("inf"), time.perf_counter() + budget, 0
-    while runs < 3 or time.perf_counter() < end:
-        if is_cuda:
-            torch.cuda.synchronize()
-        start = time.perf_counter()
+    for run in runs.values():
         run()
-        if is_cuda:
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - start)
-        runs += 1
+    best = dict.fromkeys(runs, float("inf"))
+    end, rounds = time.perf_counter() + budget, 0
+    while rounds < 3 or time.perf_counter() < end:
+        for way, run in runs.items():
+            _wait_for_device()
+            start = time.perf_counter()
+            run()
+            _wait_for_device()
+            best[way] = min(best[way], time.perf_counter() - start)
+        rounds += 1
     return best
 
 
@@ -116,4 +120,10 @@ def copy_bandwidth(
     """
     source = torch.ones(nbytes // 4, device=device)
     target = torch.empty_like(source)
-    return 2 * source.nbytes / fastest(lambda: target.copy_(source))
+    seconds = fastest({"copy": lambda: target.copy_(source)})["copy"]
+    return 2 * source.nbytes / seconds
+
+
+def _wait_for_device() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
