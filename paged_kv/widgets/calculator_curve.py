@@ -12,6 +12,7 @@ from paged_kv.widgets.calculator_plan import Plan
 _WIDTH, _HEIGHT = 820, 268
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 26, 36
 _POINTS = 96
+_BELOW = 27  # pixels from a mark to the lower edge of its label
 _NAME = 150  # pixels that the name of a line needs
 
 
@@ -38,11 +39,29 @@ def curve(plan: Plan) -> str:
         f'<p class="cap"><b>{escape(tr("Tokens per second by batch"))}</b> '
         f"{escape(note)}</p>"
     )
+    shapes: list[str] = []
+    texts: list[str] = []
+    for draw in (_grid, _limits, _lines, _markers):
+        for part in draw(plan, axes):
+            (texts if part.startswith("<b") else shapes).append(part)
     return (
-        f'{caption}<svg class="roof" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-        f'aria-hidden="true">{_grid(axes)}{_limits(plan, axes)}{_lines(plan, axes)}'
-        f"{_markers(plan, axes)}</svg>"
+        f'{caption}<div class="roof" aria-hidden="true">'
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{"".join(shapes)}</svg>'
+        f"{''.join(texts)}</div>"
     )
+
+
+def _text(x: float, y: float, words: str, kind: str = "", turn: float = 0) -> str:
+    """Return words that end above `y`: from `x`, or "e" up to it, or "m" around it.
+
+    The style sheet writes them, not the SVG: where neither is shown, the table is, and
+    not a heap of labels.
+    """
+    at = f"left:{100 * x / _WIDTH:.2f}%;top:{100 * y / _HEIGHT:.2f}%"
+    if turn:
+        at += f";rotate:{turn}deg"
+    classes = f"t {kind}".strip()
+    return f'<b class="{classes}" style="{at}" data-t="{escape(words)}"></b>'
 
 
 def ticks(top: float, about: int = 5) -> list[float]:
@@ -52,61 +71,52 @@ def ticks(top: float, about: int = 5) -> list[float]:
     return [i * step for i in range(int(top / step) + 1)]
 
 
-def _grid(axes: _Axes) -> str:
+def _grid(plan: Plan, axes: _Axes) -> list[str]:
     parts = []
     for rate in ticks(axes.top):
         y = axes.y(rate)
-        parts.append(
-            f'<path class="hr" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>'
-            f'<text x="{_LEFT - 8}" y="{y + 4}" class="e">{number(rate)}</text>'
-        )
+        parts.append(f'<path class="hr" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>')
+        parts.append(_text(_LEFT - 8, y + 8, number(rate), "e"))
     for batch in ticks(axes.last, 8):
         if batch == int(batch):
-            parts.append(
-                f'<text x="{axes.x(batch)}" y="{_HEIGHT - 18}" class="m">'
-                f"{number(batch)}</text>"
-            )
-    words = escape(tr("requests decoded together (batch)"))
-    parts.append(f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 3}" class="m">{words}</text>')
-    return "".join(parts)
+            parts.append(_text(axes.x(batch), _HEIGHT - 16, number(batch), "m"))
+    words = tr("requests decoded together (batch)")
+    return [*parts, _text(_WIDTH / 2, _HEIGHT, words, "m")]
 
 
-def _limits(plan: Plan, axes: _Axes) -> str:
+def _limits(plan: Plan, axes: _Axes) -> list[str]:
     """Return the two bounds, and the part of the plane that memory shuts off."""
-    y = axes.y(plan.saturation)
+    y, right = axes.y(plan.saturation), _WIDTH - _RIGHT
     limit = tr("limit {n}: bandwidth / KV of one request", n=number(plan.saturation))
     parts = [
-        f'<path class="lim" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>'
-        f'<text x="{_WIDTH - _RIGHT}" y="{y - 6}" class="e">{escape(limit)}</text>'
+        f'<path class="lim" d="M{_LEFT} {y}H{right}"/>',
+        _text(right, y - 3, limit, "e"),
     ]
     if plan.weights:
         # Where the weights alone would take up all of the bandwidth.
         knee = plan.weights / plan.kv_per_request
         end = min(axes.last, knee)
-        rate = plan.saturation * end / knee
-        parts.append(_slope(axes, axes.x(end), axes.y(rate)))
-    x = axes.x(plan.paged)
-    words = escape(tr("no memory for more"))
-    parts.append(
-        f'<path class="wall" d="M{x} {y}V{_HEIGHT - _BOTTOM}"/>'
-        f'<text x="{x + 6}" y="{_HEIGHT - _BOTTOM - 8}">{words}</text>'
-    )
-    return "".join(parts)
+        parts += _slope(axes, axes.x(end), axes.y(plan.saturation * end / knee))
+    x, bottom = axes.x(plan.paged), _HEIGHT - _BOTTOM
+    return [
+        *parts,
+        f'<path class="wall" d="M{x} {y}V{bottom}"/>',
+        _text(x + 6, bottom - 3, tr("no memory for more")),
+    ]
 
 
-def _slope(axes: _Axes, x: float, y: float) -> str:
+def _slope(axes: _Axes, x: float, y: float) -> list[str]:
     """Return the line from the origin to a point, with its name along it."""
     x0, y0 = axes.x(0), axes.y(0)
     line = f'<path class="lim" d="M{x0} {y0}L{x} {y}"/>'
     if math.hypot(x - x0, y - y0) < _NAME:
-        return line
+        return [line]
     angle = round(math.degrees(math.atan2(y - y0, x - x0)), 1)
-    middle = f"translate({(x0 + x) / 2:.1f} {(y0 + y) / 2:.1f}) rotate({angle})"
-    words = escape(tr("limit by the weights"))
-    return f'{line}<text transform="{middle}" y="-6" class="m">{words}</text>'
+    words = tr("limit by the weights")
+    return [line, _text((x0 + x) / 2, (y0 + y) / 2, words, "m", angle)]
 
 
-def _lines(plan: Plan, axes: _Axes) -> str:
+def _lines(plan: Plan, axes: _Axes) -> list[str]:
     """Return the curve, whole as far as memory reaches and dashed beyond."""
 
     def path(first: float, last: float, kind: str) -> str:
@@ -118,31 +128,34 @@ def _lines(plan: Plan, axes: _Axes) -> str:
             points.append(f"{axes.x(batch)} {axes.y(rate)}")
         return f'<path class="{kind}" d="M{"L".join(points)}"/>'
 
-    fits = path(0, plan.paged, "fit") if plan.paged else ""
-    return fits + path(plan.paged, axes.last, "not")
+    fits = [path(0, plan.paged, "fit")] if plan.paged else []
+    return [*fits, path(plan.paged, axes.last, "not")]
 
 
-def _markers(plan: Plan, axes: _Axes) -> str:
+def _markers(plan: Plan, axes: _Axes) -> list[str]:
     points = [
         (plan.reserved, "re", tr("reserved: {n}", n=number(plan.reserved))),
         (plan.batch, "ch", tr("chosen: {n}", n=number(plan.batch))),
         (plan.paged, "pa", tr("paged: {n}", n=number(plan.paged))),
     ]
-    parts, below = [], 0.0
+    parts: list[str] = []
+    below = 0.0
     for batch, kind, words in sorted(points, key=lambda point: point[0]):
         if not batch:
             continue
         rate = plan.throughput(batch)
         x, y = axes.x(batch), axes.y(rate)
         # Labels stand below the curve on the right; each below the one before it.
-        label = max(y + 22, below + 16) if below else y + 22
-        label = label if below and label - y < 60 else y + 22
+        label = y + _BELOW
+        if below and below + 16 - y < 60:
+            label = max(label, below + 16)
         below = label
-        shape = {
-            "re": f'<path class="re" d="M{x - 5} {y - 5}h10v10h-10z"/>',
-            "ch": f'<path class="ch" d="M{x} {y - 7}l7 7l-7 7l-7 -7z"/>',
-            "pa": f'<circle class="pa" cx="{x}" cy="{y}" r="5.5"/>',
-        }[kind]
-        text = escape(f"{words} → {number(rate)}")
-        parts.append(f'{shape}<text x="{x + 8}" y="{label}" class="lb">{text}</text>')
-    return "".join(parts)
+        parts += [
+            {
+                "re": f'<path class="re" d="M{x - 5} {y - 5}h10v10h-10z"/>',
+                "ch": f'<path class="ch" d="M{x} {y - 7}l7 7l-7 7l-7 -7z"/>',
+                "pa": f'<circle class="pa" cx="{x}" cy="{y}" r="5.5"/>',
+            }[kind],
+            _text(x + 8, label, f"{words} → {number(rate)}", "lb"),
+        ]
+    return parts

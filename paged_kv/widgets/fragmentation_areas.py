@@ -35,8 +35,8 @@ def areas(run: Run, step: int, last: int) -> str:
         f'<div class="areas" aria-hidden="true">{"".join(parts)}'
         f'<i class="finish" style="left:{done}%"></i>'
         f'<i class="cursor" style="left:{_percent(step, last)}%"></i></div>'
-        f'<p class="axis" aria-hidden="true"><span>0</span> '
-        f"<span>{escape(tr('step'))}</span> <span>{last}</span></p>"
+        '<p class="axis" aria-hidden="true"><i data-t="0"></i>'
+        f'<i data-t="{escape(tr("step"))}"></i><i data-t="{last}"></i></p>'
     )
 
 

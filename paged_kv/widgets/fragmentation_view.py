@@ -163,12 +163,13 @@ def _span(span: Span, across: int) -> str:
             row, column = divmod(start, across)
             width = min(stop - start, across - column)
             first, label = start == span.start, str(span.request)
-            if not first or width * _WIDTH < across * (len(label) * 7 + 4):
-                label = ""  # no room, or there is one already
             edge = " a" if first else ""
+            said = ""
+            if first and width * _WIDTH >= across * (len(label) * 7 + 4):
+                said = f' data-t="{label}"'  # by the style sheet, see the table below
             parts.append(
-                f'<i class="{kind}{edge}" style="--r:{row};--c:{column};--n:{width}">'
-                f"{label}</i>"
+                f'<i class="{kind}{edge}"{said} style="--r:{row};--c:{column};'
+                f'--n:{width}"></i>'
             )
             start += width
     return "".join(parts)

@@ -164,13 +164,17 @@ def test_own_spec_keeps_its_name():
 
 
 def test_the_picture_shows_its_marks_where_the_numbers_are():
-    (curve,) = shown(KVCalculator()).all("svg")
-    labels = {text.text for text in curve.all("text")}
+    curve = shown(KVCalculator()).one("div", "roof")
+    labels = {text.attributes["data-t"] for text in curve.all("b")}
     assert {"reserved: 13 → 1,890", "chosen: 32 → 3,225", "paged: 111 → 4,915"} < labels
-    circle = curve.one("circle")
-    assert (
-        f"M{float(circle.attributes['cx'])}" in curve.one("path", "not").attributes["d"]
-    )
+    circle = curve.one("circle").attributes
+    beyond = curve.one("path", "not").attributes["d"]
+    assert beyond.startswith(f"M{circle['cx']} {circle['cy']}L")
+
+
+def test_without_its_style_sheet_a_picture_says_no_more_than_its_tables():
+    curve = shown(KVCalculator()).one("div", "roof")
+    assert curve.text == ""
 
 
 @pytest.mark.parametrize("top", [8.0, 144.0, 666.6, 6614.3, 1e6, 0.3])

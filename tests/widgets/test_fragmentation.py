@@ -189,6 +189,13 @@ def test_the_largest_piece_that_is_told_lies_in_the_map(view):
             assert taken.reshape(-1, 2 * largest).any(axis=1).all()
 
 
+def test_without_its_style_sheet_a_picture_says_no_more_than_its_tables(view):
+    tree = shown(view)
+    for kind in ("memory", "areas"):
+        assert {field.text for field in tree.all("div", kind)} == {""}
+    assert {axis.text for axis in tree.all("p", "axis")} == {""}
+
+
 def test_buttons_walk_and_jump():
     view = FragmentationView(step=0)
     assert view.previous.disabled
