@@ -1,6 +1,7 @@
 """Execute notebooks with this environment's own kernel, two at a time."""
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from traitlets import default
 
 _PROCESSES = 2
 _CELL_SECONDS = 300
+# With a thread per core each, the processes would mostly wait for one another.
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 
 def execute(notebooks: Mapping[str, Any], root: Path) -> list[str]:
@@ -62,7 +65,7 @@ async def _execute(path: str, notebook: Any, root: Path) -> str | None:
         coalesce_streams=True,
     )
     try:
-        await client.async_execute()
+        await client.async_execute(env=os.environ | _ENVIRONMENT)
     except CellExecutionError:
         pass
     except (CellControlSignal, DeadKernelError) as error:

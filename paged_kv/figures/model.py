@@ -42,14 +42,15 @@ def sharing_times(
     tokens : (int, int)
         Prompt tokens computed, likewise.
     """
-    figure, axes = subplots(2, height=2.0)
+    figure, axes = subplots(2, height=2.2)
     panels = (
-        (prefill, tr("All prompts computed, s")),
-        (first_token, tr("Time to first token, median, s")),
+        (prefill, tr("All prompts computed")),
+        (first_token, tr("Time to first token, median")),
     )
     for ax, (values, name) in zip(axes, panels, strict=True):
         _two_bars(ax, values, (tr("shared"), tr("not shared")))
         ax.set_title(name)
+        ax.set_xlabel(tr("s"))
     return Described(
         figure,
         tr(
@@ -110,7 +111,7 @@ def batch_curve(
             textcoords="offset points",
             ha="center",
         )
-    right.margins(y=0.25)
+    right.margins(y=0.45)
     right.set_xticks(places, [str(batch) for batch in batches])
     right.set_title(tr("One step (above: attention's share)"))
     right.set_ylabel(tr("ms"))
@@ -241,13 +242,13 @@ def predictions(results: Mapping[str, tuple[float, Quality]]) -> Described:
     panels = (
         (tr("perplexity"), [q.perplexity for q in qualities], 2),
         (tr("KL, nats"), [q.kl for q in qualities], 4),
-        (tr("another best token, %"), [100 * (1 - q.top1) for q in qualities], 1),
+        (tr("another token, %"), [100 * (1 - q.top1) for q in qualities], 1),
     )
     for ax, (name, values, digits) in zip(axes, panels, strict=True):
         colours = [GREY, *[BLUE] * (len(results) - 1)]
         bars = ax.barh(rows, values, 0.6, color=colours)
         ax.bar_label(bars, [number(value, digits) for value in values], padding=3)
-        ax.set_title(name)
+        ax.set_xlabel(name)
         ax.margins(x=0.5)
     axes[1].set_xscale("log")
     axes[1].set_xlim(1e-4, 1e2)
@@ -259,7 +260,8 @@ def predictions(results: Mapping[str, tuple[float, Quality]]) -> Described:
     for name, (_, quality) in list(results.items())[1:]:
         groups.setdefault(_order(quality.kl), []).append(name)
     listed = "; ".join(f"{order}: {', '.join(g)}" for order, g in groups.items())
-    return Described(figure, tr("KL by order of magnitude. {list}.", list=listed))
+    figure.suptitle(tr("Predictions from a quantised pool"))
+    return Described(figure, tr("KL in nats {list}.", list=listed))
 
 
 def _order(kl: float) -> str:

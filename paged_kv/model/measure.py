@@ -48,7 +48,7 @@ def decode_time(
         model,
         batch * blocks,
         max_batch=batch,
-        token_budget=max(256, batch + 1),
+        token_budget=batch * (context + 1),  # all prompts at once: one full batch
         **options,
     )
     rng = np.random.default_rng(0)
