@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import platform
 import re
@@ -11,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from paged_kv.messages import tr
@@ -102,7 +102,7 @@ def _package(name: str, least: str) -> str:
         what = tr("{version}, needs {least} or newer", version=version, least=least)
         raise Trouble(what, _INSTALL)
     # Installed is not yet usable: a library of the system may be missing.
-    importlib.import_module(_MODULES.get(name, name))
+    import_module(_MODULES.get(name, name))
     return version
 
 
