@@ -104,7 +104,7 @@ The cache: `BLOCK_SIZE = 16`, `N_KV_HEADS = 8`, `HEAD_DIM = 128`. Physical block
 3. The cache has 150 thousand blocks. Does the offset of the last one fit `int32`?
 """
 
-# %% [markdown] key="on-paper-answers" lang="ru" only="solution"
+# %% [markdown] key="on-paper-answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -113,7 +113,7 @@ r"""
 3. Нет: $150\,000 \cdot 16\,384 \approx 2{,}46 \cdot 10^9$, а в `int32` помещается чуть больше $2{,}14 \cdot 10^9$.
 """
 
-# %% [markdown] key="on-paper-answers" lang="en" only="solution"
+# %% [markdown] key="on-paper-answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "on-paper-answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 
@@ -173,7 +173,7 @@ Complete the body of the loop. Run this cell after each change.
 """
 
 
-# %% key="kernel"
+# %% key="kernel" nbgrader={"grade": false, "grade_id": "kernel", "locked": false, "schema_version": 3, "solution": true, "task": false}
 @triton.jit
 def paged_decode(
     q_ptr,
@@ -238,6 +238,13 @@ Blocks are shuffled, there are 6 and 3 heads, NaN in the empty slots, and one bl
 # %% key="check"
 report = check("09.6", paged_decode)
 report
+
+# %% key="points" only="solution" nbgrader={"grade": true, "grade_id": "points", "locked": true, "points": 7, "schema_version": 3, "solution": false, "task": false}
+# ru: Столько свойств выполнено: столько баллов даёт nbgrader.
+# en: So many properties hold: so many points nbgrader gives.
+from paged_kv.checks import points
+
+points("09.6", paged_decode)
 
 # %% [markdown] key="beside" lang="ru"
 r"""
@@ -342,7 +349,7 @@ r"""
 4. What changes for a request with `length == 0`? What does your kernel return?
 """
 
-# %% [markdown] key="answers" lang="ru" only="solution"
+# %% [markdown] key="answers" lang="ru" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Ответы.**
 
@@ -352,7 +359,7 @@ r"""
 4. Цикл не выполнится, и $0 / 0$ даст NaN. Нужно делить на 1 там, где $\ell = 0$: тогда ответ 0, а $\mathrm{lse} = -\infty$.
 """
 
-# %% [markdown] key="answers" lang="en" only="solution"
+# %% [markdown] key="answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
 r"""
 **Answers.**
 
