@@ -99,8 +99,9 @@ screenshots: $(INSTALLED)  ## take the pictures of docs/ anew
 notebooks: $(INSTALLED)  ## build the notebooks from their masters
 	$(RUN) -m course.build notebooks
 
-notebooks-check: $(INSTALLED)  ## the notebooks are what their masters say
+notebooks-check: $(INSTALLED)  ## notebooks are what their masters say; spelling
 	$(RUN) -m course.build check
+	$(RUN) -m course.build spelling
 
 messages: $(INSTALLED)  ## compile the message catalogues
 	$(RUN) paged_kv/messages/build.py

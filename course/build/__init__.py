@@ -2,5 +2,6 @@
 
 ``master`` reads a master; ``languages``, ``prose`` and ``solution`` make and judge its
 two languages and its solution regions; ``notebook`` assembles the copies; ``execute``
-and ``outputs`` run and clean them; ``links`` and ``stored`` judge what is committed.
+and ``outputs`` run and clean them; ``links``, ``stored`` and ``spelling`` judge what is
+committed.
 """

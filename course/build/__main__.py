@@ -1,6 +1,7 @@
-"""Command line: ``python -m course.build notebooks | check | acknowledge``."""
+"""Command line: ``python -m course.build notebooks | check | spelling | …``."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from .master import CourseError, Master, find_masters, read_master
 from .notebook import Target, assemble, targets
 from .outputs import normalise, output_problems
 from .solution import leaks, secrets
+from .spelling import DICTIONARIES, find_dictionaries, spelling_problems
 
 _LOCK = "course/i18n.lock"
 
@@ -138,6 +140,23 @@ def check(root: Path, *, outputs: bool) -> list[str]:
     return problems + link_problems(texts, root)
 
 
+def spell(root: Path) -> list[str]:
+    """Check the spelling; without dictionaries say so, and fail in CI only."""
+    found = find_dictionaries()
+    missing = [name for name in DICTIONARIES if name not in found]
+    if not missing:
+        return spelling_problems(root, read_masters(root), found)
+    message = (
+        f"spelling NOT checked: no dictionary {' and '.join(missing)} of hunspell here"
+        " (Debian, Ubuntu: apt-get install hunspell-ru hunspell-en-gb; elsewhere put"
+        " the .aff and .dic files into a folder, and its name into DICPATH)"
+    )
+    if os.environ.get("CI"):
+        return [message]
+    print(message)
+    return []
+
+
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
     """Run one command; return the exit status, 1 if there is a problem."""
     parser = argparse.ArgumentParser(prog="python -m course.build", description=__doc__)
@@ -146,6 +165,7 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     one.add_argument("select", nargs="?", default="", help="part of a master's name")
     two = commands.add_parser("check", help="are the stored notebooks the masters'?")
     two.add_argument("--execute", action="store_true", help="compare outputs as well")
+    commands.add_parser("spelling", help="are the words right in both languages?")
     three = commands.add_parser("acknowledge", help="both languages say the same")
     three.add_argument("select", nargs="?", default="", help="part of a master's name")
     options = parser.parse_args(arguments)
@@ -158,6 +178,8 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
             return 0
         if options.command == "notebooks":
             problems = build(root, options.select)
+        elif options.command == "spelling":
+            problems = spell(root)
         else:
             problems = check(root, outputs=options.execute)
     except CourseError as error:

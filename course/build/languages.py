@@ -55,7 +55,7 @@ def pairs(masters: Iterable[Master]) -> dict[str, Pair]:
         for cell in cells:
             other = cell if cell.lang is None else next(cells)
             ru, en = (
-                side.source if side.lang else _comments(side.source, lang)
+                side.source if side.lang else comments(side.source, lang)
                 for side, lang in ((cell, "ru"), (other, "en"))
             )
             if ru or en:
@@ -63,7 +63,8 @@ def pairs(masters: Iterable[Master]) -> dict[str, Pair]:
     return found
 
 
-def _comments(source: str, lang: str) -> str:
+def comments(source: str, lang: str) -> str:
+    """Return the text of the comment lines of one language in a code cell."""
     bare = (line.replace("# STUB: ", "", 1) for line in source.splitlines())
     matches = (_COMMENT.fullmatch(line) for line in bare)
     return "\n".join(m["text"].strip() for m in matches if m and m["lang"] == lang)

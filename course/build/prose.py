@@ -64,6 +64,22 @@ def _text(inline: Token) -> str:
     return "".join(parts)
 
 
+def plain(text: str) -> str:
+    """Return the sentences of a markdown text: no code, formulas, addresses or tags.
+
+    One line per paragraph, heading or table cell; alternative text counts as text.
+    """
+    lines = []
+    for token in _PARSER.parse(text):
+        if token.type == "inline":
+            described = [t.content for t in _children(token) if t.type == "image"]
+            lines += [re.sub(f"[{_EMPHASIS}{_NOT_PROSE}]", " ", _text(token))]
+            lines += described
+        elif token.type == "html_block":
+            lines.append(re.sub(r"<[^>]*>", " ", token.content))
+    return "\n".join(lines)
+
+
 def headings(text: str) -> list[Heading]:
     """Return the headings with the text that anchors are made of."""
     tokens = _PARSER.parse(text)

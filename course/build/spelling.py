@@ -1,0 +1,134 @@
+"""Spelling of both languages, by hunspell's dictionaries and a list of our terms.
+
+A word is judged by its letters: Cyrillic ones by the Russian dictionary, Latin ones by
+the English, wherever they stand, since each language names the other's terms.
+"""
+
+import gc
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from babel.messages.pofile import read_po
+from spylls.hunspell import Dictionary
+
+from .languages import comments
+from .master import Master
+from .prose import plain
+
+DICTIONARIES = ("ru_RU", "en_GB")
+# One term a line with the forms that occur; case does not matter, `#` comments.
+TERMS = "course/terms.txt"
+_MESSAGES = "paged_kv/messages/ru"
+_GUIDES = ("*.md", "course/*.md")
+
+_CYRILLIC = r"[а-яё]+(?:-[а-яё]+)*"
+_LATIN = r"[a-zéöüä]+(?:['’-][a-zéöüä]+)*"
+_WORD = re.compile(
+    rf"(?<![\w.])(?<!\d-)(?:{_CYRILLIC}(?!\w)|{_LATIN}(?![\w(]))", re.IGNORECASE
+)
+# Placeholders, code, markup, addresses and what looks like a name in code.
+_NOT_WORDS = re.compile(
+    r"\{[^{}]*\}|`[^`]*`|<[^<>]*>|&\w+;|%\(\w+\)\w|https?://\S+|\w*_\w+|[\w./-]+\.\w+"
+)
+
+
+def find_dictionaries() -> dict[str, Path]:
+    """Return the stems of the dictionaries that this machine has, by name.
+
+    ``DICPATH`` names folders that are looked in first, as it does for hunspell.
+    """
+    folders = [Path(name) for name in os.environ.get("DICPATH", "").split(os.pathsep)]
+    folders += [
+        Path("/usr/share/hunspell"),
+        Path("/usr/share/myspell/dicts"),
+        Path("/Library/Spelling"),
+        Path.home() / "Library" / "Spelling",
+    ]
+    return {
+        name: folder / name
+        for name in DICTIONARIES
+        for folder in reversed(folders)
+        if (folder / f"{name}.dic").is_file() and (folder / f"{name}.aff").is_file()
+    }
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the words of a text without markdown that a dictionary can judge."""
+    for match in _WORD.finditer(_NOT_WORDS.sub(" ", text)):
+        word = match[0].replace("’", "'")
+        if word[1:] == word[1:].lower():  # neither GQA nor ShareGPT
+            yield word
+
+
+def texts(root: Path, masters: list[Master]) -> Iterator[tuple[str, str]]:
+    """Yield (place, text) of all that people read: masters, catalogues, guides."""
+    for master in masters:
+        for lang, summary in master.header.get("summary", {}).items():
+            yield f"{master.path}:1: [summary, {lang}]", summary
+        for cell in master.cells:
+            if cell.lang is not None:
+                yield cell.at(), plain(cell.source)
+            else:
+                for lang in ("ru", "en"):
+                    yield cell.at(), comments(cell.source, lang)
+    for path in sorted((root / _MESSAGES).glob("*.po")):
+        name = path.relative_to(root).as_posix()
+        with path.open("rb") as file:
+            for message in filter(lambda m: m.id, read_po(file, locale="ru")):
+                for side in (message.id, message.string):
+                    for text in [side] if isinstance(side, str) else side:
+                        yield f"{name}:{message.lineno}:", plain(text)
+    for pattern in _GUIDES:
+        for path in sorted(root.glob(pattern)):
+            name = path.relative_to(root).as_posix()
+            yield f"{name}:", plain(path.read_text(encoding="utf-8"))
+
+
+def _open(stem: Path) -> Dictionary:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # it leaves its files open
+        dictionary = Dictionary.from_files(str(stem))
+        gc.collect()
+    return dictionary
+
+
+def read_terms(path: Path) -> set[str]:
+    """Return the listed words in lower case; none if there is no list."""
+    if not path.exists():
+        return set()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return {word for line in lines for word in line.partition("#")[0].lower().split()}
+
+
+def spelling_problems(
+    root: Path, masters: list[Master], dictionaries: dict[str, Path]
+) -> list[str]:
+    """Return ``place: word`` for each word that neither dictionary nor list has.
+
+    A hyphenated word is right if it is listed, or if its parts are right.
+    """
+    known = read_terms(root / TERMS)
+    russian, english = (_open(dictionaries[name]) for name in DICTIONARIES)
+    judged: dict[str, bool] = {}
+
+    def right(word: str) -> bool:
+        if word not in judged:
+            judge = russian if re.match(r"[а-яё]", word, re.I) else english
+            parts = word.split("-")
+            judged[word] = (
+                word.lower() in known
+                or word.lower().removesuffix("'s") in known
+                or judge.lookup(word)
+                or (len(parts) > 1 and all(map(right, parts)))
+            )
+        return judged[word]
+
+    return [
+        f"{place} {word!r} is no word of the dictionary; mend it, or list it in {TERMS}"
+        for place, text in texts(root, masters)
+        for word in dict.fromkeys(words(text))
+        if not right(word)
+    ]
