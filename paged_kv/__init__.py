@@ -4,12 +4,7 @@ Read in this order: `spec`, `allocator`, `pool`, `sequence`, `attention`,
 `quantization`. Importing the package imports numpy and nothing heavier.
 """
 
-from paged_kv.allocator import (
-    BlockAllocator,
-    DoubleFree,
-    OutOfBlocks,
-    PoolCorrupted,
-)
+from paged_kv.allocator import BlockAllocator, DoubleFree, OutOfBlocks
 from paged_kv.attention import (
     AttentionState,
     gather_kv,
@@ -17,6 +12,7 @@ from paged_kv.attention import (
     partial_attention,
     reference_attention,
 )
+from paged_kv.audit import PoolCorrupted
 from paged_kv.pool import BlockPool
 from paged_kv.quantization import dequantize_block_int8, quantize_block_int8
 from paged_kv.sequence import Sequence

@@ -9,13 +9,29 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterable
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paged_kv.free_queue import FreeList, FreeQueue
+from paged_kv.audit import (
+    HasBlockTable,
+    HoldsBlocks,
+    PoolCorrupted,
+    audit,
+    listed_by,
+)
+from paged_kv.free_queue import FreeList, FreeQueue, IndexesContents
 from paged_kv.spec import whole
+
+# Whoever uses the books names what `check` takes and raises: from here too.
+__all__ = [
+    "BlockAllocator",
+    "DoubleFree",
+    "HasBlockTable",
+    "HoldsBlocks",
+    "OutOfBlocks",
+    "PoolCorrupted",
+]
 
 
 class OutOfBlocks(MemoryError):
@@ -24,32 +40,6 @@ class OutOfBlocks(MemoryError):
 
 class DoubleFree(ValueError):
     """A reference was dropped from a block that has none."""
-
-
-class PoolCorrupted(RuntimeError):
-    """An invariant of the pool does not hold; raised only by `check`."""
-
-
-class HasBlockTable(Protocol):
-    """What `check` reads of a sequence."""
-
-    block_table: list[int]
-
-    def __len__(self) -> int: ...
-
-
-class HoldsBlocks(Protocol):
-    """What `check` reads of a holder: a cache that keeps references of its own."""
-
-    def held_blocks(self) -> Iterable[int]:
-        """Yield a block id for each reference held."""
-
-
-class IndexesContents(Protocol):
-    """A cache that finds blocks by their contents, free ones included."""
-
-    def forget(self, block: int) -> None:
-        """Drop `block` from the index: its contents are about to change."""
 
 
 class BlockAllocator:
@@ -110,8 +100,6 @@ class BlockAllocator:
         if not free_list:
             raise OutOfBlocks(self._shortage(1))
         block = free_list.pop()
-        if self._index is not None:
-            self._index.forget(block)
         self.ref[block] = 1
         used = self.num_blocks - len(free_list)
         if used > self.peak:
@@ -131,9 +119,6 @@ class BlockAllocator:
         if n > len(free_list):
             raise OutOfBlocks(self._shortage(n))
         blocks = [free_list.pop() for _ in range(n)]
-        if self._index is not None:
-            for block in blocks:
-                self._index.forget(block)
         ids = np.array(blocks, dtype=np.intp)
         self.ref[ids] = self.held[ids] = 1
         self.peak = max(self.peak, self.used)
@@ -172,7 +157,7 @@ class BlockAllocator:
             raise ValueError(f"the pool is already indexed by {self._index!r}")
         self._index = index
         # The stack's top comes first, as before.
-        self._free_list = queue = FreeQueue(reversed(list(self._free_list)))
+        self._free_list = queue = FreeQueue(reversed(list(self._free_list)), index)
         return queue
 
     def touch(self, blocks: Iterable[int]) -> None:
@@ -296,34 +281,8 @@ class BlockAllocator:
             block, a block is free with references or neither free nor referenced, or
             a table does not have ceil(len / block_size) entries.
         """
-        listed: Counter[int] = Counter()
-        for seq in sequences:
-            table, length = list(seq.block_table), len(seq)
-            needed = -(-length // self.block_size)
-            if len(table) != needed:
-                name = getattr(seq, "seq_id", seq)
-                raise PoolCorrupted(
-                    f"sequence {name!r} of {length} tokens lists {len(table)} blocks, "
-                    f"needs {needed}"
-                )
-            listed.update(table)
-        for holder in holders:
-            listed.update(holder.held_blocks())
-        if outside := [b for b in listed if not 0 <= b < self.num_blocks]:
-            raise PoolCorrupted(f"blocks outside 0…{self.num_blocks - 1}: {outside}")
-        free = Counter(self._free_list)
-        for block, count in enumerate(self.ref.tolist()):
-            if count != listed[block]:
-                raise PoolCorrupted(
-                    f"block {block}: count {count}, listed {listed[block]} times"
-                )
-            if not 0 <= (held := self.held.item(block)) <= count:
-                raise PoolCorrupted(f"block {block}: {held} references held of {count}")
-            if free[block] != (count == 0):
-                raise PoolCorrupted(
-                    f"block {block}: count {count}, "
-                    f"{free[block]} times in the free list"
-                )
+        listed = listed_by(sequences, holders, self.block_size)
+        audit(self.ref, self.held, self._free_list, listed)
         if self.peak < self.used:
             raise PoolCorrupted(f"peak {self.peak} is below used {self.used}")
 

@@ -27,6 +27,13 @@ class FreeList(Protocol):
     def __iter__(self) -> Iterator[int]: ...
 
 
+class IndexesContents(Protocol):
+    """A cache that finds blocks by their contents, free ones included."""
+
+    def forget(self, block: int) -> None:
+        """Drop `block` from the index: its contents are about to change."""
+
+
 class FreeQueue:
     """Free blocks, the one freed longest ago first; O(1) removal from the middle.
 
@@ -39,6 +46,8 @@ class FreeQueue:
     ----------
     blocks : iterable of int
         Blocks that are free already, the first to be handed out first.
+    index : IndexesContents
+        Is told of each block that is handed out: its contents are lost then.
 
     Notes
     -----
@@ -46,12 +55,15 @@ class FreeQueue:
     plain dict would not do: it finds its first key by walking over all deleted ones.
     """
 
-    def __init__(self, blocks: Iterable[int]) -> None:
+    def __init__(self, blocks: Iterable[int], index: IndexesContents) -> None:
         self._blocks = OrderedDict.fromkeys(blocks)
+        self._index = index
 
     def pop(self) -> int:
-        """Remove and return the block freed longest ago."""
-        return self._blocks.popitem(last=False)[0]
+        """Remove and return the block freed longest ago; the index forgets it."""
+        block, _ = self._blocks.popitem(last=False)
+        self._index.forget(block)
+        return block
 
     def append(self, block: int) -> None:
         """Add a block that was freed just now."""
@@ -62,7 +74,7 @@ class FreeQueue:
         self._blocks.update(dict.fromkeys(blocks))
 
     def remove(self, block: int) -> None:
-        """Take one block out, wherever it stands."""
+        """Take one block out, wherever it stands; it keeps its contents."""
         del self._blocks[block]
 
     def __len__(self) -> int:

@@ -12,7 +12,8 @@ from hashlib import sha256
 
 from numpy.typing import ArrayLike
 
-from paged_kv.allocator import OutOfBlocks, PoolCorrupted
+from paged_kv.allocator import OutOfBlocks
+from paged_kv.audit import PoolCorrupted
 from paged_kv.caching import (
     CacheStats,
     Tokens,

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from paged_kv.allocator import OutOfBlocks, PoolCorrupted
+from paged_kv.allocator import OutOfBlocks
+from paged_kv.audit import PoolCorrupted
 from paged_kv.caching import (
     CacheStats,
     Tokens,

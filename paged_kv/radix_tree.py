@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from paged_kv.allocator import PoolCorrupted
+from paged_kv.audit import PoolCorrupted
 from paged_kv.caching import Tokens
 from paged_kv.radix_policies import Policy
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from paged_kv.allocator import HasBlockTable, HoldsBlocks, PoolCorrupted
+from paged_kv.audit import HasBlockTable, HoldsBlocks, PoolCorrupted
 from paged_kv.pool import BlockPool, float_dtype
 from paged_kv.quantization.base import Quantizer
 from paged_kv.quantization.integers import SymmetricInt

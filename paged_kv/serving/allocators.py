@@ -15,7 +15,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from paged_kv.allocator import BlockAllocator, PoolCorrupted
+from paged_kv.allocator import BlockAllocator
+from paged_kv.audit import PoolCorrupted
 from paged_kv.serving.buddy import BuddyAllocator
 from paged_kv.spec import whole
 

@@ -30,14 +30,15 @@ def books(index):
     return books
 
 
-def test_queue_hands_out_the_block_freed_longest_ago():
-    queue = FreeQueue([3, 1])
+def test_queue_hands_out_the_block_freed_longest_ago(index):
+    queue = FreeQueue([3, 1], index)
     queue.append(2)
     queue.extend([5, 4])
     queue.remove(2)
     assert list(queue) == [3, 1, 5, 4]
     assert len(queue) == 4
     assert [queue.pop() for _ in range(4)] == [3, 1, 5, 4]
+    assert index.forgotten == [3, 1, 5, 4]
     with pytest.raises(KeyError):
         queue.pop()
 

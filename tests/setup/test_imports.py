@@ -14,7 +14,7 @@ PACKAGE = Path(importlib.util.find_spec("paged_kv").origin).parent
 
 # A part of the package (a module or a folder) and the parts it may import. A new part
 # is one more line. "paged_kv" is the package's own front, ``paged_kv/__init__.py``.
-BOOKS = {"spec", "free_queue", "allocator"}
+BOOKS = {"spec", "free_queue", "audit", "allocator"}
 CORE = {*BOOKS, "pool", "sequence", "attention", "quantization"}
 CACHES = {"prefix_cache", "radix_cache"}
 RADIX = {"radix_tree", "radix_policies", "radix_render"}
@@ -25,7 +25,8 @@ MAY_IMPORT = {
     # the core
     "spec": set(),
     "free_queue": set(),
-    "allocator": {"spec", "free_queue"},
+    "audit": set(),
+    "allocator": {"spec", "free_queue", "audit"},
     "pool": BOOKS,
     "sequence": {*BOOKS, "pool"},
     "attention": {*BOOKS, "pool", "sequence"},
