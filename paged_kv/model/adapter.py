@@ -10,11 +10,14 @@ where the block table says they are.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paged_kv.allocator import HasBlockTable, HoldsBlocks, PoolCorrupted
 from paged_kv.pool import BlockPool
 from paged_kv.sequence import Sequence
 
@@ -74,6 +77,19 @@ def sizes(pool: AnyPool) -> PoolSizes:
     return PoolSizes(*pool.k.shape)
 
 
+def require_interface(pool: AnyPool, sequence_type: Any) -> None:
+    """Raise TypeError when a student's classes lack what the model asks of them."""
+    if isinstance(pool, BlockPool):
+        return
+    needs = (
+        (type(pool).__name__, pool, ("k", "v", "ref", "free")),
+        (sequence_type.__name__, sequence_type, ("append", "free", "__len__")),
+    )
+    for name, owner, attributes in needs:
+        if missing := [a for a in attributes if not hasattr(owner, a)]:
+            raise TypeError(f"the model needs {', '.join(missing)} of {name}")
+
+
 def blocks_needed(pool: AnyPool, seq: AnySequence, n: int) -> int:
     """Blocks that `n` more tokens take, with a copy of a shared tail."""
     if isinstance(seq, Sequence):
@@ -94,8 +110,21 @@ def reserve(pool: AnyPool, seq: AnySequence, n: int) -> None:
         return
     shape = sizes(pool)
     zeros = np.zeros((shape.n_layers, shape.n_kv_heads, shape.head_dim), np.float32)
+    before = len(seq)
     for _ in range(n):
         seq.append(zeros, zeros)
+    name = type(seq).__name__
+    if len(seq) != before + n:
+        raise ValueError(
+            f"{name}.append was called {n} times, and len(seq) went from {before} to "
+            f"{len(seq)}: it must grow by one each time"
+        )
+    needed, listed = -(-len(seq) // shape.block_size), len(seq.block_table)
+    if listed != needed:
+        raise ValueError(
+            f"after {name}.append {len(seq)} tokens need {needed} blocks, and "
+            f"block_table lists {listed}"
+        )
 
 
 def slots(pool: AnyPool, seq: AnySequence, start: int, stop: int) -> Slots:
@@ -122,3 +151,27 @@ def read_blocks(pool: AnyPool, layer: int, blocks: Slots) -> tuple[Array, Array]
         return pool.read_blocks(layer, blocks)
     rows = (-1, *pool.k.shape[3:])
     return pool.k[layer, blocks].reshape(rows), pool.v[layer, blocks].reshape(rows)
+
+
+def check(
+    pool: AnyPool, sequences: Iterable[HasBlockTable], holders: Iterable[HoldsBlocks]
+) -> None:
+    """Audit a pool as `BlockPool.check` does; a student's, by its public names.
+
+    Raises
+    ------
+    PoolCorrupted
+        When a count differs from the number of tables that list the block, or `free`
+        from the number of blocks without references.
+    """
+    if isinstance(pool, BlockPool):
+        pool.check(sequences, holders)
+        return
+    listed = Counter(block for seq in sequences for block in seq.block_table)
+    for block, count in enumerate(pool.ref.tolist()):
+        if count != listed[block]:
+            raise PoolCorrupted(
+                f"block {block}: count {count}, listed {listed[block]} times"
+            )
+    if (unused := int((pool.ref == 0).sum())) != pool.free:
+        raise PoolCorrupted(f"{unused} blocks have no references, free is {pool.free}")

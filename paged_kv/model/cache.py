@@ -77,6 +77,21 @@ def attend_to(pool: AnyPool, parts: Sequence[Part], attention: Attention) -> Att
     return attend
 
 
+class Timed:
+    """An `Attend` that adds up the seconds it takes."""
+
+    def __init__(self, attend: Attend, clock: Callable[[], float]) -> None:
+        self._attend, self._clock = attend, clock
+        self.seconds = 0.0
+
+    def __call__(self, layer: int, q: Array, k: Array, v: Array) -> Array:
+        """See `Attend`."""
+        start = self._clock()
+        out = self._attend(layer, q, k, v)
+        self.seconds += self._clock() - start
+        return out
+
+
 def causal_attention(
     pool: AnyPool, part: Part, layer: int, q: Array, scale: float
 ) -> Array:

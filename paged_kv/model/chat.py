@@ -61,6 +61,7 @@ class Chat:
     ) -> None:
         self.model, self.tokenizer, self.pool = model, tokenizer, pool
         self.messages: list[Message] = []
+        adapter.require_interface(pool, sequence_type)
         self.seq = sequence_type(pool, "chat")
         self._system = [] if system is None else [Message("system", system)]
         self._max_tokens = whole("max_tokens", max_tokens, 1)

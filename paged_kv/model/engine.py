@@ -11,12 +11,12 @@ import numpy as np
 from paged_kv.allocator import HasBlockTable
 from paged_kv.attention import paged_attention
 from paged_kv.model import adapter
-from paged_kv.model.cache import Attention, Part, attend_to, positions
+from paged_kv.model.cache import Attention, Part, Timed, attend_to, positions
 from paged_kv.model.llama import Array, Llama
 from paged_kv.model.requests import Answer, Request
 from paged_kv.model.sampling import pick
 from paged_kv.model.scheduler import Cache, Scheduler, SharedPrefix
-from paged_kv.model.steps import Step
+from paged_kv.model.steps import Chunk, Step
 from paged_kv.pool import BlockPool, OutOfBlocks
 from paged_kv.sequence import Sequence as PagedSequence
 from paged_kv.spec import whole
@@ -84,6 +84,7 @@ class Engine:
             )
         c = model.config
         pool = pool_type(num_blocks, c.n_layers, c.n_kv_heads, c.head_dim, block_size)
+        adapter.require_interface(pool, sequence_type)
         own_sequence = issubclass(sequence_type, PagedSequence)
         if own_sequence and not isinstance(pool, BlockPool):
             raise ValueError(
@@ -202,7 +203,7 @@ class Engine:
                     "blocks, and no answer runs that could give some back"
                 )
             return []
-        parts = [Part(c.answer.seq, c.answer.computed, c.n) for c in batch]  # type: ignore[arg-type]
+        parts = [Part(chunk.seq, chunk.answer.computed, chunk.n) for chunk in batch]
         tokens = [
             token
             for chunk, (_, start, n) in zip(batch, parts, strict=True)
@@ -213,7 +214,7 @@ class Engine:
         for chunk in batch:
             chunk.answer.computed += chunk.n
         # One row of logits for each answer whose last known token was computed.
-        ready = [i for i, (a, _, _) in enumerate(batch) if a.computed == len(a)]
+        ready = [i for i, c in enumerate(batch) if c.answer.computed == len(c.answer)]
         last = np.cumsum([chunk.n for chunk in batch]) - 1
         logits = self.model.logits(hidden[last[ready]]) if ready else hidden[:0]
         seconds = self._clock() - start
@@ -223,7 +224,7 @@ class Engine:
         grown = [
             token
             for i, row in zip(ready, logits, strict=True)
-            for token in self._grow(batch[i].answer, row)
+            for token in self._grow(batch[i], row)
         ]
         decodes = sum(chunk.is_decode for chunk in batch)
         self.steps.append(
@@ -260,35 +261,35 @@ class Engine:
             scheduler.prefixes.pop().seq.free()
 
     def check(self) -> None:
-        """Audit the pool, and the cache if there is one; see `BlockPool.check`."""
+        """Audit the pool, and the cache if there is one; see `BlockPool.check`.
+
+        A student's pool is audited as well: its counts against the block tables.
+
+        Raises
+        ------
+        PoolCorrupted
+            When the books are wrong.
+        """
         scheduler = self._scheduler
         sequences: list[HasBlockTable] = [
             a.seq for a in scheduler.running if a.seq is not None
         ]
         sequences += [prefix.seq for prefix in scheduler.prefixes]
         holders = () if self.cache is None else (self.cache,)
-        self.pool.check(sequences, holders)
+        adapter.check(self.pool, sequences, holders)
         if self.cache is not None:
             self.cache.check()
 
     def _forward(self, parts: list[Part], tokens: list[int]) -> tuple[Array, float]:
         """Return hidden rows, and the seconds spent in the pool."""
-        paged = attend_to(self.pool, parts, self._attention)
-        seconds = 0.0
-
-        def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-            nonlocal seconds
-            start = self._clock()
-            out = paged(layer, q, k, v)
-            seconds += self._clock() - start
-            return out
-
+        attend = Timed(attend_to(self.pool, parts, self._attention), self._clock)
         hidden = self.model.forward(np.array(tokens), positions(parts), attend)
-        return hidden, seconds
+        return hidden, attend.seconds
 
-    def _grow(self, answer: Answer, logits: Array) -> Iterator[tuple[Answer, int]]:
+    def _grow(self, chunk: Chunk, logits: Array) -> Iterator[tuple[Answer, int]]:
         """Give an answer, and siblings that wait for its prompt, their next token."""
-        for each in [answer, *self._scheduler.fork(answer)]:
+        answer = chunk.answer
+        for each in [answer, *self._scheduler.fork(answer, chunk.seq)]:
             request = each.request
             token = pick(logits, request.temperature, each.rng)
             if token in request.stop:

@@ -68,6 +68,7 @@ def generate(
     """
     request = Request(prompt, max_tokens, temperature, seed, stop=stop)
     request.check(model.config)
+    adapter.require_interface(pool, sequence_type)
     return _stream(model, request, pool, sequence_type, attention)
 
 

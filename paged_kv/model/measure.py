@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paged_kv.attention import paged_attention
-from paged_kv.model.cache import Part, attend_to, positions
-from paged_kv.model.engine import Engine
-from paged_kv.model.llama import Llama
+from paged_kv.model.cache import Part, Timed, attend_to, positions
+from paged_kv.model.llama import Attend, Llama
 from paged_kv.pool import BlockPool
+from paged_kv.quantization.ladder import Scheme
 from paged_kv.sequence import Sequence as PagedSequence
 
 Array = NDArray[Any]
+Watch = Callable[[int, Array, Array, Array], None]
 
 
 class StepTime(NamedTuple):
@@ -32,40 +34,59 @@ class StepTime(NamedTuple):
 
 
 def decode_time(
-    model: Llama, batch: int, context: int, steps: int = 8, **options: Any
+    model: Llama,
+    batch: int,
+    context: int,
+    steps: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> StepTime:
-    """Time decode steps of `batch` sequences of about `context` tokens.
+    """Time decode steps of `batch` sequences of `context` tokens and a few more.
+
+    What the blocks hold does not matter to the time, so they are filled with random
+    numbers instead of computing prompts.
 
     Parameters
     ----------
     steps : int
         Steps to take the median of, after one that warms up.
-    **options
-        Of `Engine`, e.g. another pool or attention.
     """
-    blocks = -(-(context + steps + 2) // 16)
-    engine = Engine(
-        model,
-        batch * blocks,
-        max_batch=batch,
-        token_budget=batch * (context + 1),  # all prompts at once: one full batch
-        **options,
-    )
+    c = model.config
+    size = 16
+    blocks = -(-(context + steps + 1) // size)
+    pool = BlockPool(batch * blocks, c.n_layers, c.n_kv_heads, c.head_dim, size)
     rng = np.random.default_rng(0)
-    for _ in range(batch):
-        prompt = rng.integers(0, model.config.vocab_size, size=context).tolist()
-        engine.submit(prompt, max_tokens=steps + 2)
-    engine.run()
-    full = [step for step in engine.steps if step.decode == batch and not step.prefill]
-    attention = float(np.median([step.attention_seconds for step in full[1:]]))
-    seconds = float(np.median([step.seconds for step in full[1:]]))
-    return StepTime(seconds - attention, attention)
+    for store in (pool.k, pool.v):
+        store[:] = rng.standard_normal(store.shape[1:], np.float32)
+    sequences = [PagedSequence(pool, i) for i in range(batch)]
+    for seq in sequences:
+        seq.reserve(context)
+    tokens = rng.integers(0, c.vocab_size, size=batch)
+    times = []
+    for _ in range(steps + 1):
+        start = clock()
+        for seq in sequences:
+            seq.reserve(1)
+        parts = [Part(seq, len(seq) - 1, 1) for seq in sequences]
+        attend = Timed(attend_to(pool, parts, paged_attention), clock)
+        model.logits(model.forward(tokens, positions(parts), attend))
+        times.append((clock() - start, attend.seconds))
+    total, attention = np.median(times[1:], axis=0).tolist()
+    return StepTime(total - attention, attention)
 
 
 def log_probabilities(
-    model: Llama, tokens: Sequence[int], pool: BlockPool, chunk: int = 256
+    model: Llama,
+    tokens: Sequence[int],
+    pool: BlockPool,
+    chunk: int = 256,
+    watch: Watch | None = None,
 ) -> Array:
     """Predict each token of a text from those before it, with K and V in `pool`.
+
+    Parameters
+    ----------
+    watch : callable, optional
+        Is shown each layer's number, q, k and v, chunk by chunk.
 
     Returns
     -------
@@ -73,19 +94,72 @@ def log_probabilities(
         Logs of the probabilities of every token at positions 1 … T − 1.
     """
     seq = PagedSequence(pool, "text")
-    rows = []
-    for start in range(0, len(tokens) - 1, chunk):
-        part = tokens[start : min(start + chunk, len(tokens) - 1)]
+    rows = np.empty((len(tokens) - 1, model.config.vocab_size), np.float32)
+    for start in range(0, len(rows), chunk):
+        part = tokens[start : min(start + chunk, len(rows))]
         seq.reserve(len(part))
         parts = [Part(seq, start, len(part))]
-        attend = attend_to(pool, parts, paged_attention)
+        attend = _watched(attend_to(pool, parts, paged_attention), watch)
         hidden = model.forward(np.array(part), positions(parts), attend)
-        logits = model.logits(hidden)
-        logits -= logits.max(axis=-1, keepdims=True)
-        logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-        rows.append(logits)
+        rows[start : start + len(part)] = _log_softmax(model.logits(hidden))
     seq.free()
-    return np.concatenate(rows)
+    return rows
+
+
+def windowed_log_probabilities(
+    model: Llama, tokens: Sequence[int], scheme: Scheme
+) -> Array:
+    """As `log_probabilities`, with the last tokens before each query exact.
+
+    A window moves with the query, and a block is read exactly by some queries and as
+    codes by later ones. So this reads both from plain arrays; no pool keeps them.
+
+    Parameters
+    ----------
+    scheme : Scheme
+        Its `window` tokens, and those of a block that is not full yet, are exact.
+    """
+    n = len(tokens) - 1
+    t = np.arange(n)
+    coded = np.array([scheme.coded_tokens(length) for length in range(1, n + 1)])
+    far, seen = t < coded[:, None], t <= t[:, None]  # (query, token)
+    whole = replace(scheme, window=0)
+    scale = np.float32(model.config.head_dim**-0.5)
+
+    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
+        group = q.shape[1] // k.shape[1]
+        read_k, read_v = whole.read_back(k, v)
+        out = np.empty_like(q)
+        for head in range(q.shape[1]):
+            query, kv = q[:, head] * scale, head // group
+            S = np.where(far, query @ read_k[:, kv].T, query @ k[:, kv].T)
+            S = np.where(seen, S, np.float32(-np.inf))
+            P = np.exp(S - S.max(axis=-1, keepdims=True))
+            P /= P.sum(axis=-1, keepdims=True)
+            out[:, head] = np.where(far, P, 0) @ read_v[:, kv]
+            out[:, head] += np.where(far, 0, P) @ v[:, kv]
+        return out
+
+    hidden = model.forward(np.array(tokens[:n]), t, attend)
+    return _log_softmax(model.logits(hidden))
+
+
+def _watched(attend: Attend, watch: Watch | None) -> Attend:
+    if watch is None:
+        return attend
+
+    def watched(layer: int, q: Array, k: Array, v: Array) -> Array:
+        watch(layer, q, k, v)
+        return attend(layer, q, k, v)
+
+    return watched
+
+
+def _log_softmax(logits: Array) -> Array:
+    """Turn scores into logs of probabilities, in place."""
+    logits -= logits.max(axis=-1, keepdims=True)
+    logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return logits
 
 
 @dataclass(frozen=True)

@@ -105,28 +105,28 @@ class Scheduler:
         """Return what this step computes; its slots are reserved."""
         before = self.preemptions
         prefilling = [answer for answer in self.running if not answer.decoding]
-        batch = [Chunk(answer, 1, True) for answer in self._decodes()]
+        batch = list(self._decodes())
         budget = self.token_budget - len(batch)
         for answer in prefilling:
             if budget and answer.seq is not None:  # else it was preempted just now
-                batch.append(_next_chunk(answer, budget))
+                batch.append(_next_chunk(answer, answer.seq, budget))
                 budget -= batch[-1].n
         # Whoever was preempted just now would only be admitted to lose again.
         while self.waiting and budget and self.preemptions == before:
-            if not self._admit(self.waiting[0]):
+            if (seq := self._admit(self.waiting[0])) is None:
                 break
             answer = self.waiting.popleft()
+            answer.seq = seq
             self.running.append(answer)
-            batch.append(_next_chunk(answer, budget))
+            batch.append(_next_chunk(answer, seq, budget))
             budget -= batch[-1].n
         return batch
 
-    def fork(self, answer: Answer) -> list[Answer]:
+    def fork(self, answer: Answer, seq: AnySequence) -> list[Answer]:
         """Let the siblings of a computed prompt share its blocks and run as well."""
         forked, answer.siblings = answer.siblings, []
         for sibling in forked:
-            assert answer.seq is not None
-            sibling.seq = answer.seq.fork(sibling.name)
+            sibling.seq = seq.fork(sibling.name)
             sibling.computed, sibling.n_cached = answer.computed, answer.computed
             insort(self.running, sibling, key=_arrival)
         return forked
@@ -145,9 +145,9 @@ class Scheduler:
     def drop(self, answer: Answer) -> None:
         """As `release`, without letting anybody find what was computed."""
         self.running.remove(answer)
-        assert answer.seq is not None
-        answer.seq.free()
-        answer.seq, answer.computed = None, 0
+        seq, answer.seq, answer.computed = answer.seq, None, 0
+        if seq is not None:
+            seq.free()
 
     def prefix_of(self, request: Request) -> SharedPrefix | None:
         """Return the longest shared prefix that a prompt goes beyond."""
@@ -159,14 +159,13 @@ class Scheduler:
         ]
         return max(fitting, key=lambda prefix: len(prefix.tokens), default=None)
 
-    def _decodes(self) -> Iterator[Answer]:
-        """Yield each decoding answer, with a slot for its newest token."""
+    def _decodes(self) -> Iterator[Chunk]:
+        """Yield the newest token of each decoding answer, with a slot for it."""
         for answer in [a for a in self.running if a.decoding]:
-            while answer.seq is not None:  # else it was preempted
-                needed = adapter.blocks_needed(self.pool, answer.seq, 1)
-                if self._make_room(needed):
-                    adapter.reserve(self.pool, answer.seq, 1)
-                    yield answer
+            while (seq := answer.seq) is not None:  # else it was preempted
+                if self._make_room(adapter.blocks_needed(self.pool, seq, 1)):
+                    adapter.reserve(self.pool, seq, 1)
+                    yield Chunk(answer, seq, 1, True)
                     break
                 self._preempt(self.running[-1])
 
@@ -182,11 +181,11 @@ class Scheduler:
             self.cache.evict(needed - self.pool.free)
         return needed <= self.pool.free
 
-    def _admit(self, answer: Answer) -> bool:
-        """Give a waiting answer blocks for all known tokens, if there are enough."""
+    def _admit(self, answer: Answer) -> AnySequence | None:
+        """Return blocks for all known tokens of an answer, if there are enough."""
         rows = sum(1 + len(a.siblings) for a in self.running)
         if rows + 1 + len(answer.siblings) > self.max_batch:
-            return False
+            return None
         spare = self.watermark if self.running else 0
         if self.cache is not None:
             return self._admit_cached(answer, self.cache, spare)
@@ -201,12 +200,13 @@ class Scheduler:
         if adapter.blocks_needed(self.pool, seq, missing) > self.pool.free - spare:
             seq.free()
             answer.computed = 0
-            return False
+            return None
         adapter.reserve(self.pool, seq, missing)
-        answer.seq = seq
-        return True
+        return seq
 
-    def _admit_cached(self, answer: Answer, cache: Cache, spare: int) -> bool:
+    def _admit_cached(
+        self, answer: Answer, cache: Cache, spare: int
+    ) -> AnySequence | None:
         tokens = answer.known(0, len(answer))
         if spare:
             blocks, _ = cache.match(tokens)
@@ -215,17 +215,17 @@ class Scheduler:
                 room += cache.evictable_size
             total = -(-len(tokens) // adapter.sizes(self.pool).block_size)
             if total - len(blocks) > room - spare:
-                return False
+                return None
         try:
-            answer.seq, answer.computed = cache.admit(answer.name, tokens)
+            seq, answer.computed = cache.admit(answer.name, tokens)
         except OutOfBlocks:
-            return False
+            return None
         answer.n_cached = answer.computed
-        return True
+        return seq
 
 
-def _next_chunk(answer: Answer, budget: int) -> Chunk:
-    return Chunk(answer, min(len(answer) - answer.computed, budget), False)
+def _next_chunk(answer: Answer, seq: AnySequence, budget: int) -> Chunk:
+    return Chunk(answer, seq, min(len(answer) - answer.computed, budget), False)
 
 
 def _arrival(answer: Answer) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from paged_kv.model.adapter import AnySequence
 from paged_kv.model.requests import Answer
 
 
@@ -14,6 +15,7 @@ class Chunk(NamedTuple):
     """
 
     answer: Answer
+    seq: AnySequence
     n: int
     is_decode: bool
 

@@ -5,9 +5,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from paged_kv.model.measure import compare, decode_time, log_probabilities
+from paged_kv.model.measure import (
+    compare,
+    decode_time,
+    log_probabilities,
+    windowed_log_probabilities,
+)
 from paged_kv.pool import BlockPool
 from paged_kv.quantization import QuantizedBlockPool, SymmetricInt
+from paged_kv.quantization.ladder import Scheme
 from tests.model.dense import forward
 
 TEXT = np.random.default_rng(3).integers(0, 61, 50).tolist()
@@ -51,6 +57,35 @@ def test_fewer_bits_do_more_damage(tiny):
         kls.append(compare(exact, other, TEXT).kl)
     assert 0 < kls[0] < kls[1] < kls[2]
     assert compare(exact, exact, TEXT).kl == 0
+
+
+@pytest.mark.parametrize("window", [0, 6])
+def test_a_window_is_that_of_decoding_token_by_token(tiny, window):
+    four = SymmetricInt(4)
+    scheme = Scheme("int4", four, four, block_size=4, window=window)
+    logs = windowed_log_probabilities(tiny, TEXT, scheme)
+    if not window:  # a pool that quantises full blocks has no window
+        pool_type = partial(QuantizedBlockPool, k_quantizer=four, v_quantizer=four)
+        expected = log_probabilities(tiny, TEXT, make(pool_type, tiny), chunk=1)
+        np.testing.assert_allclose(logs, expected, atol=1e-4)
+    exact = log_probabilities(tiny, TEXT, make(BlockPool, tiny))
+    far = np.array([scheme.coded_tokens(n + 1) > 0 for n in range(len(logs))])
+    np.testing.assert_allclose(logs[~far], exact[~far], atol=1e-4)
+    assert np.abs(logs[far] - exact[far]).max(axis=-1).min() > 1e-3
+
+
+def test_watching_shows_what_the_blocks_hold(tiny):
+    seen = []
+    pool = make(BlockPool, tiny)
+    log_probabilities(tiny, TEXT, pool, 16, lambda *args: seen.append(args))
+    c = tiny.config
+    for i in range(c.n_layers):
+        chunks = [shown for layer, *shown in seen if layer == i]
+        q, k, v = map(np.concatenate, zip(*chunks, strict=True))
+        assert q.shape == (len(TEXT) - 1, c.n_heads, c.head_dim)
+        blocks = np.arange(-(-len(q) // 4))
+        for stored, shown in zip(pool.read_blocks(i, blocks), (k, v), strict=True):
+            np.testing.assert_array_equal(stored[: len(q)], shown)
 
 
 def test_decode_time_counts_steps_of_the_whole_batch(tiny):

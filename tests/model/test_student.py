@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import paged_kv
+from paged_kv.allocator import PoolCorrupted
 from paged_kv.model import Engine, generate
 from paged_kv.prefix_cache import PrefixCache
 
@@ -39,14 +40,6 @@ def forks():
     return solution("09.3_prefix_sharing.ipynb")
 
 
-def audit(engine) -> None:
-    """As `BlockPool.check`, for a pool that has none."""
-    listed = [block for a in engine.running for block in a.seq.block_table]
-    counts = np.bincount(listed, minlength=len(engine.pool.ref))
-    np.testing.assert_array_equal(engine.pool.ref, counts)
-    assert engine.pool.used == np.count_nonzero(counts)
-
-
 @pytest.mark.parametrize("own_attention", [False, True])
 @pytest.mark.parametrize("num_blocks", [32, 7])
 def test_engine_on_pool_and_sequence_of_the_first_exercise(
@@ -72,7 +65,7 @@ def test_engine_on_pool_and_sequence_of_the_first_exercise(
     requests = [engine.submit([i, 7, 3, i, 9], max_tokens=12) for i in range(4)]
     while engine.running or engine.waiting:
         engine.step()
-        audit(engine)
+        engine.check()
     for request in requests:
         assert request.answers[0].tokens == dense.answer(request.prompt, 12)
     assert bool(engine.preemptions) == (num_blocks == 7)
@@ -182,3 +175,125 @@ class TestWhatDoesNotGoTogether:
         with pytest.raises(ValueError, match="`fork`"):
             engine.share([1, 2])
         assert engine.pool.used == 0
+
+
+class OneBlockEach:
+    """The smallest pool and sequence that a model can run on."""
+
+    class Pool:
+        def __init__(self, num_blocks, n_layers, n_kv_heads, head_dim, block_size=16):
+            shape = (n_layers, num_blocks, block_size, n_kv_heads, head_dim)
+            self.k, self.v = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+            self.ref = np.zeros(num_blocks, np.int32)
+
+        @property
+        def free(self):
+            return int((self.ref == 0).sum())
+
+    class Sequence:
+        def __init__(self, pool, seq_id):
+            self.pool, self.block_table, self.length = pool, [], 0
+
+        def __len__(self):
+            return self.length
+
+        def append(self, k, v):
+            if self.length % self.pool.k.shape[2] == 0:
+                self.take()
+            self.length += 1
+
+        def take(self):
+            block = int(np.flatnonzero(self.pool.ref == 0)[0])
+            self.pool.ref[block] += 1
+            self.block_table.append(block)
+
+        def free(self):
+            np.subtract.at(self.pool.ref, self.block_table, 1)
+            self.block_table = []
+
+
+class TestMistakes:
+    """A student's class with a bug: the message or the audit points at it."""
+
+    def engine(self, tiny, sequence, pool=OneBlockEach.Pool):
+        kinds = {"pool_type": pool, "sequence_type": sequence}
+        return Engine(tiny, 16, 4, **kinds)
+
+    def test_without_a_bug(self, tiny, dense):
+        engine = self.engine(tiny, OneBlockEach.Sequence)
+        request = engine.submit([1, 2, 3, 4, 5], max_tokens=9)
+        engine.run()
+        engine.check()
+        assert request.answers[0].tokens == dense.answer([1, 2, 3, 4, 5], 9)
+
+    def test_blocks_that_are_never_given_back(self, tiny):
+        class Hoards(OneBlockEach.Sequence):
+            def free(self):
+                self.block_table = []
+
+        engine = self.engine(tiny, Hoards)
+        engine.submit([1, 2, 3], max_tokens=3)
+        engine.run()
+        with pytest.raises(PoolCorrupted, match="block 0: count 1, listed 0 times"):
+            engine.check()
+
+    def test_a_block_in_two_tables(self, tiny):
+        class TakesTheFirst(OneBlockEach.Sequence):
+            def take(self):
+                self.block_table.append(0)
+                self.pool.ref[0] = 1
+
+        engine = self.engine(tiny, TakesTheFirst)
+        for _ in range(2):
+            engine.submit([1, 2], max_tokens=3)
+        engine.step()
+        with pytest.raises(PoolCorrupted, match="block 0: count 1, listed 2 times"):
+            engine.check()
+
+    def test_free_blocks_that_are_miscounted(self, tiny):
+        class Optimist(OneBlockEach.Pool):
+            @property
+            def free(self):
+                return len(self.ref)
+
+        engine = self.engine(tiny, OneBlockEach.Sequence, Optimist)
+        engine.submit([1, 2], max_tokens=3)
+        engine.step()
+        with pytest.raises(PoolCorrupted, match="15 blocks have no references, free"):
+            engine.check()
+
+    def test_a_length_that_stands_still(self, tiny):
+        class Forgets(OneBlockEach.Sequence):
+            def append(self, k, v):
+                if not self.block_table:
+                    self.take()
+
+        engine = self.engine(tiny, Forgets)
+        engine.submit([1, 2, 3], max_tokens=2)
+        with pytest.raises(ValueError, match=r"Forgets.append .* from 0 to 0"):
+            engine.run()
+
+    def test_a_table_that_is_too_short(self, tiny):
+        class Overfills(OneBlockEach.Sequence):
+            def append(self, k, v):
+                if not self.block_table:
+                    self.take()
+                self.length += 1
+
+        engine = self.engine(tiny, Overfills)
+        engine.submit([1, 2, 3, 4, 5], max_tokens=2)
+        with pytest.raises(ValueError, match=r"5 tokens need 2 blocks, .* lists 1"):
+            engine.run()
+
+    @pytest.mark.parametrize(
+        ("pool", "sequence", "message"),
+        [
+            (OneBlockEach.Pool, object, "append, free, __len__ of object"),
+            (lambda *_: object(), OneBlockEach.Sequence, "k, v, ref, free of object"),
+        ],
+    )
+    def test_what_is_missing_is_named_before_anything_runs(
+        self, tiny, pool, sequence, message
+    ):
+        with pytest.raises(TypeError, match=message):
+            self.engine(tiny, sequence, pool)
