@@ -242,23 +242,21 @@ class BlockAllocator:
         ValueError
             When an id is outside the pool.
         """
-        ids = self._block_ids(blocks)
-        index = np.array(ids, dtype=np.intp)
-        if len(set(ids)) == len(ids) and self.held[index].all():
-            counts = self.ref[index] - 1
-            self.held[index] -= 1
-            self.ref[index] = counts
-            self._free_list.extend(
-                [b for b, n in zip(ids, counts.tolist(), strict=True) if not n]
+        times = Counter(self._block_ids(blocks))
+        index = np.fromiter(times, np.intp, len(times))
+        dropped = np.fromiter(times.values(), np.int32, len(times))
+        if (too_many := dropped > self.held[index]).any():
+            block = int(index[too_many.argmax()])
+            raise DoubleFree(
+                f"block {block} is released {times[block]} times, "
+                f"is held {self.held[block]} times"
             )
-            return
-        for block, times in Counter(ids).items():
-            if times > (count := self.held.item(block)):
-                raise DoubleFree(
-                    f"block {block} is released {times} times, is held {count} times"
-                )
-        for block in ids:  # a block listed twice: one reference at a time
-            self.release_many([block])
+        self.held[index] -= dropped
+        left = self.ref[index] - dropped
+        self.ref[index] = left
+        self._free_list.extend(
+            [b for b, n in zip(times, left.tolist(), strict=True) if not n]
+        )
 
     def check(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -71,8 +73,7 @@ class Sequence:
         pool = self.pool
         shape = (pool.n_layers, pool.n_kv_heads, pool.head_dim)
         k, v = pool.as_kv(k, v, shape)
-        slots = self.reserve(1)
-        pool.write_all_layers(slots, k[:, None], v[:, None])
+        self._reserve_and_write(k[:, None], v[:, None])
         return self.block_table[-1]
 
     def extend(self, K: ArrayLike, V: ArrayLike) -> NDArray[np.int64]:
@@ -99,9 +100,7 @@ class Sequence:
         pool = self.pool
         n = np.shape(K)[1] if np.ndim(K) > 1 else 0
         K, V = pool.as_kv(K, V, (pool.n_layers, n, pool.n_kv_heads, pool.head_dim))
-        slots = self.reserve(n)
-        pool.write_all_layers(slots, K, V)
-        return slots
+        return self._reserve_and_write(K, V)
 
     def reserve(self, n: int) -> NDArray[np.int64]:
         """Make room for `n` tokens whose K and V are written later.
@@ -133,12 +132,16 @@ class Sequence:
                 f"block{'s' * (needed != 1)} for {n} more, {pool.free} free of "
                 f"{pool.num_blocks}"
             )
+        new = pool.allocate_many(needed)
         # Ownership: the shared tail changes hands first (its other holders keep the
         # old block), then the table takes over the new blocks in logical order.
-        new = pool.allocate_many(needed)
         if n and self._tail_is_shared():
+            try:
+                pool.copy_block(table[-1], new[0])
+            except BaseException:  # a codec or a device may be out of memory
+                pool.release_many(reversed(new))
+                raise
             shared, table[-1] = table[-1], new.pop(0)
-            pool.copy_block(shared, table[-1])
             pool.release_many([shared])
         elif n and self.length % bs:
             pool.overwrite(table[-1])
@@ -218,6 +221,21 @@ class Sequence:
         """Drop all references, tail first; the sequence cannot be used afterwards."""
         self.truncate(0)
         self.freed = True
+
+    def _reserve_and_write(self, K: NDArray[Any], V: NDArray[Any]) -> NDArray[np.int64]:
+        """Write what `as_kv` returned into new slots, or leave no trace of them."""
+        pool, length, tail = self.pool, self.length, self.block_table[-1:]
+        slots = self.reserve(K.shape[1])
+        try:
+            pool.write_all_layers(slots, K, V)
+        except BaseException:
+            self.truncate(length)
+            if self.block_table[-1:] != tail:  # back from the copy to the shared block
+                pool.retain(tail)
+                pool.release_many(self.block_table[-1:])
+                self.block_table[-1:] = tail
+            raise
+        return slots
 
     def _tail_is_shared(self) -> bool:
         """Whether the next token falls into a block that somebody else holds too."""

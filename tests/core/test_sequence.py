@@ -393,3 +393,77 @@ def test_caller_keeps_her_arrays(make_pool, make_kv):
     seq.extend(K, V)
     K[:] = 0
     assert_holds(pool, seq, kept, V)
+
+
+class TestFailureInTheMiddle:
+    """The storage may fail when all checks have passed: a codec, a device, no memory.
+
+    Whatever fails, and however late, the books are as they were before, and everybody
+    reads the same tokens; the next attempt succeeds.
+    """
+
+    @pytest.fixture
+    def family(self, make_kv):
+        class Failing(BlockPool):
+            broken = ""
+
+            def fail(self, name):
+                if self.broken == name:
+                    raise MemoryError("no room on the device")
+
+            def copy_block(self, source, target):
+                self.k[:, target] = self.k[:, source]  # half of it
+                self.fail("copy_block")
+                super().copy_block(source, target)
+
+            def write_all_layers(self, slots, K, V):
+                super().write_all_layers(slots[:1], K[:, :1], V[:, :1])
+                self.fail("write_all_layers")
+                super().write_all_layers(slots, K, V)
+
+        pool = Failing(16, 2, 3, 4, block_size=4)
+        base = Sequence(pool, "base")
+        K, V = make_kv(pool, 6)
+        base.extend(K, V)
+        return pool, base, K, V
+
+    @pytest.mark.parametrize("shared", [True, False])
+    @pytest.mark.parametrize("length", [4, 5, 6])
+    @pytest.mark.parametrize("n", [1, 2, 3, 9])
+    @pytest.mark.parametrize("broken", ["copy_block", "write_all_layers"])
+    def test_changes_nothing(self, family, make_kv, broken, n, length, shared):
+        pool, base, K, V = family
+        base.truncate(length)
+        others = [base.fork("child")] if shared else []
+        k, v = make_kv(pool, n)
+
+        def attempt():
+            if n == 1:
+                base.append(k[:, 0], v[:, 0])
+            else:
+                base.extend(k, v)
+
+        before, pool.broken = books(pool, base, *others), broken
+        if broken == "write_all_layers" or (shared and length % 4):
+            with pytest.raises(MemoryError, match="device"):
+                attempt()
+            assert books(pool, base, *others) == before
+            pool.check([base, *others])
+            for seq in (base, *others):
+                assert_holds(pool, seq, K[:, :length], V[:, :length])
+        pool.broken = ""
+        attempt()
+        pool.check([base, *others])
+        expected = (np.concatenate([a[:, :length], b], 1) for a, b in ((K, k), (V, v)))
+        assert_holds(pool, base, *expected)
+        for other in others:
+            assert_holds(pool, other, K[:, :length], V[:, :length])
+
+    def test_reserve_returns_its_blocks_when_the_copy_fails(self, family):
+        pool, base, _, _ = family
+        child = base.fork("child")
+        before, pool.broken = books(pool, base, child), "copy_block"
+        with pytest.raises(MemoryError, match="device"):
+            child.reserve(7)
+        assert books(pool, base, child) == before
+        pool.check([base, child])
