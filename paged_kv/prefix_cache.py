@@ -25,6 +25,10 @@ from paged_kv.pool import BlockPool
 from paged_kv.sequence import Sequence
 
 
+def _sha256(data: bytes) -> bytes:
+    return sha256(data).digest()
+
+
 class _Prefix:
     """The prefix that ends with one full block, and the blocks that hold its end.
 
@@ -53,8 +57,8 @@ class PrefixCache:
     pool : BlockPool
         Its free blocks become a queue: freed longest ago, reused first.
     hash_fn : callable, optional
-        bytes → bytes. Two prompts with the same hash are still told apart: tokens are
-        compared on every hit.
+        bytes → bytes, SHA-256 when not given. Two prompts with the same hash are still
+        told apart: tokens are compared on every hit.
 
     Attributes
     ----------
@@ -64,6 +68,8 @@ class PrefixCache:
     ------
     ValueError
         When another cache indexes this pool already.
+    TypeError
+        When `hash_fn` returns something other than bytes.
 
     Notes
     -----
@@ -73,7 +79,7 @@ class PrefixCache:
     def __init__(
         self,
         pool: BlockPool,
-        hash_fn: Callable[[bytes], bytes] = lambda data: sha256(data).digest(),
+        hash_fn: Callable[[bytes], bytes] = _sha256,
     ) -> None:
         if not isinstance(key := hash_fn(b""), bytes):
             raise TypeError(f"hash_fn must return bytes, got {key!r}")

@@ -195,8 +195,9 @@ class RadixCache(RadixTree):
             )
         present = len(self._present(tokens))
         self._require_new(blocks[present:])
+        now = self._clock()  # what may fail comes before anything is changed
         self.pool.hand_over(blocks[present:])
-        self._add(tokens, blocks[present:])
+        self._add(tokens, blocks[present:], now)
         return present * self.page
 
     def evict(self, n_blocks: int) -> int:
@@ -234,23 +235,9 @@ class RadixCache(RadixTree):
     def admit(self, seq_id: object, tokens: ArrayLike) -> tuple[Sequence, int]:
         """Give a prompt all its blocks: cached ones, and new ones, evicting for them.
 
-        Returns
-        -------
-        seq : Sequence
-            Of L tokens; its prefix is locked until ``seq.free()``. K and V of those
-            after the cached ones are still to be written, into
-            ``seq.slots(n_cached)``.
-        n_cached : int
-            Tokens whose K and V are there.
-
-        Raises
-        ------
-        OutOfBlocks
-            When even evicting everything unlocked does not make room.
-        NeverFits
-            For a prompt that the whole pool cannot hold.
-        ValueError
-            For an empty prompt.
+        Returns and raises what `PrefixCache.admit` does; OutOfBlocks only when even
+        evicting everything unlocked makes no room. The prefix of the sequence is
+        locked until ``seq.free()``.
         """
         tokens, pool = as_tokens(tokens), self.pool
         total = prompt_blocks(pool, seq_id, len(tokens))
@@ -263,13 +250,14 @@ class RadixCache(RadixTree):
         )
         if new > pool.free + spare:
             raise shortage
+        now = self._clock()
         blocks, node = self.descend(tokens[:-1])
         seq = RadixSequence(pool, seq_id)
         seq.lock_at(self, node)  # what was found must not be evicted to make room
         if not self.make_room(new):  # sequences read what could be evicted
             seq.free()
             raise shortage
-        self.touch(node, self._clock(), hits=1)
+        self.touch(node, now, hits=1)
         pool.retain(blocks)
         n_cached = len(blocks) * self.page
         seq.block_table, seq.length = blocks, n_cached
@@ -303,6 +291,7 @@ class RadixCache(RadixTree):
         present = len(blocks)
         own = [(i, table[i]) for i in range(present) if table[i] != blocks[i]]
         self._require_new([*(block for _, block in own), *table[present:full]])
+        now = self._clock()
         # Who holds a request's blocks, by place in its table:
         #                   before        after
         # 0 … hit           tree, table   tree, table
@@ -311,7 +300,7 @@ class RadixCache(RadixTree):
         # present … full    table         tree, table
         # full … end        table         table (a partial tail)
         pool.retain(table[present:full])
-        blocks, node = self._add(tokens, table[present:full])
+        blocks, node = self._add(tokens, table[present:full], now)
         pool.retain(blocks[i] for i, _ in own)
         for i, _ in own:
             table[i] = blocks[i]
@@ -356,10 +345,11 @@ class RadixCache(RadixTree):
                 f"blocks {sorted(known)} are in the tree already, for other tokens"
             )
 
-    def _add(self, tokens: Tokens, new: list[int]) -> tuple[list[int], RadixNode]:
+    def _add(
+        self, tokens: Tokens, new: list[int], now: float
+    ) -> tuple[list[int], RadixNode]:
         """Put `new` below what is present; return all blocks and the last node."""
         blocks, node = self.descend(tokens)
-        now = self._clock()
         if new:
             leaf = RadixNode(tokens[len(blocks) * self.page :].copy(), new, now)
             self.add_leaf(node, leaf)

@@ -1,11 +1,16 @@
 """What the pool does for a prefix cache: the queue, touch, overwrite, hand-over."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
 from paged_kv import BlockAllocator, DoubleFree, OutOfBlocks, Sequence
 from paged_kv.free_queue import FreeQueue
-from tests.caches.contents import nan_pool
+from paged_kv.prefix_cache import PrefixCache
+from paged_kv.radix_cache import RadixCache
+from tests.caches.contents import assert_holds, nan_pool, run
 
 
 class Index:
@@ -173,3 +178,29 @@ def test_slots_are_those_that_reserve_returned():
     seq.free()
     with pytest.raises(RuntimeError):
         seq.slots()
+
+
+@pytest.mark.parametrize("kind", [PrefixCache, RadixCache])
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda things: pickle.loads(pickle.dumps(things))],
+    ids=["deepcopy", "pickle"],
+)
+def test_copy_of_everything_stands_on_its_own(kind, copied):
+    pool = nan_pool(12, 2)
+    cache = kind(pool)
+    tokens = [3, 1, 4, 1, 5, 9, 2]
+    seq, _ = run(cache, "a", tokens)
+    run(cache, "b", [3, 1, 4, 7, 7, 7])[0].free()
+    before = pool.ref.tolist(), repr(cache)
+    its_pool, its_cache, its_seq = copied((pool, cache, seq))
+    its_seq.free()
+    again, n_cached = its_cache.admit("again", tokens)
+    assert n_cached == 6
+    its_cache.publish(again, tokens)
+    Sequence(its_pool, "rest").reserve(2 * its_pool.free)  # takes what is cached
+    assert_holds(seq, tokens)
+    assert (pool.ref.tolist(), repr(cache)) == before
+    pool.check([seq], holders=[cache])
+    for each in (cache, its_cache):
+        each.check()

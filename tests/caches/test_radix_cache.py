@@ -556,6 +556,36 @@ def test_both_caches_share_a_pool():
     tree.check()
 
 
+@pytest.mark.parametrize("use", ["match_prefix", "insert", "admit", "publish"])
+def test_clock_that_fails_costs_no_reference(make, use):
+    working = True
+
+    def clock():
+        if not working:
+            raise OSError("no clock")
+        return 1.0
+
+    pool, cache = make(num_blocks=16, clock=clock)
+    run(cache, "old", [1, 2, 6])[0].free()
+    tokens = [1, 2, 3, 4, 5]
+    seq, n_cached = cache.admit("a", tokens)
+    write(seq, tokens, n_cached)
+    own = [pool.allocate() for _ in range(3)]
+    arguments = {
+        "match_prefix": ([1, 2, 9],),
+        "insert": ([7, 8, 9], own),
+        "admit": ("b", [1, 2, 6, 9]),
+        "publish": (seq, tokens),
+    }[use]
+    before, working = cache.protected_size, False
+    with pytest.raises(OSError, match="no clock"):
+        getattr(cache, use)(*arguments)
+    assert cache.protected_size == before
+    for block in own:
+        pool.release(block)
+    audit(pool, cache, seq)
+
+
 class TestRender:
     @pytest.fixture
     def cache(self, make):
