@@ -5,10 +5,11 @@ Read in this order: `pool`, `batch`, `pages`, `decode`, `kernels`; then `prefill
 call that needs it (`interpreter.import_triton`).
 """
 
+from paged_kv.gpu.accesses import record_accesses
 from paged_kv.gpu.batch import batch_tables
 from paged_kv.gpu.cascade import cascade_decode, common_blocks
 from paged_kv.gpu.decode import paged_attention_decode, usable_backends
-from paged_kv.gpu.interpreter import import_triton, record_accesses
+from paged_kv.gpu.interpreter import import_triton
 from paged_kv.gpu.mla import paged_mla_decode
 from paged_kv.gpu.pages import merge_states
 from paged_kv.gpu.pool import TorchBlockPool

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from paged_kv.gpu.batch import check_caches, check_queries, check_tables
-from paged_kv.gpu.interpreter import has_triton
+from paged_kv.gpu.interpreter import can_launch
 from paged_kv.gpu.pages import PageReader, attend_pages, group_heads
 
 Backend = Literal["auto", "torch", "triton"]
@@ -16,7 +16,7 @@ State = tuple[torch.Tensor, torch.Tensor]
 
 def usable_backends() -> tuple[str, ...]:
     """Return the backends of `paged_attention_decode` that this machine can run."""
-    return ("torch", "triton") if has_triton() else ("torch",)
+    return ("torch", "triton") if can_launch() else ("torch",)
 
 
 @torch.no_grad()
@@ -49,7 +49,7 @@ def paged_attention_decode(
     scale : float
         Usually 1 / sqrt(head_dim).
     backend : {"auto", "torch", "triton"}
-        "auto" takes Triton for CUDA tensors where it is installed, else torch. On the
+        "auto" takes Triton for CUDA tensors where it can run, else torch. On the
         CPU "triton" runs the kernel in Triton's interpreter, slowly, to be looked at.
     return_lse : bool
         Return the log-sum-exp as well, for `merge_states`.
@@ -88,7 +88,7 @@ def paged_attention_decode(
             f"block_tables are on {block_tables.device}, q is on {q.device}"
         )
     if backend == "auto":
-        backend = "triton" if q.is_cuda and has_triton() else "torch"
+        backend = "triton" if q.is_cuda and can_launch() else "torch"
     if backend == "torch":
         out, lse = _decode_torch(
             q, k_cache, v_cache, block_tables, lengths, scale, k_scale, v_scale

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from paged_kv.gpu.interpreter import has_triton, import_triton, record_accesses
+from paged_kv.gpu.accesses import record_accesses
+from paged_kv.gpu.interpreter import has_triton, import_triton
 
 
 def triton_for_exercise() -> tuple[Any, Any]:

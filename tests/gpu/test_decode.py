@@ -34,7 +34,7 @@ def decode(batch, backend, **options):
 @st.composite
 def batches(draw):
     block_size = draw(st.sampled_from(BLOCK_SIZES))
-    boundary = [0, 1, block_size - 1, block_size, block_size + 1]
+    boundary = [0, 1, block_size - 1, block_size, block_size + 1, 1000]
     length = st.sampled_from(boundary) | st.integers(0, 3 * block_size)
     n_heads, n_kv_heads = draw(st.sampled_from(HEADS))
     return make_batch(
@@ -51,15 +51,30 @@ def batches(draw):
     )
 
 
+def assert_equals_dense(batch, backend):
+    got = decode(batch, backend)
+    if batch.K:
+        assert_close(got, batch.expected())
+    else:
+        assert [len(part) for part in got] == [0, 0]
+
+
 @settings(max_examples=60, deadline=None)
 @given(batches())
 def test_torch_equals_dense(batch):
-    expected = batch.expected() if batch.K else (batch.q.double(), batch.q[..., 0])
-    got = decode(batch, "torch")
-    if batch.K:
-        assert_close(got, expected)
-    else:
-        assert [len(part) for part in got] == [0, 0]
+    assert_equals_dense(batch, "torch")
+
+
+@needs_triton
+@settings(max_examples=25, deadline=None)
+@given(batches(), st.sampled_from([16, 256]), st.sampled_from([1, 2, 3]))
+def test_triton_equals_dense(batch, tile, num_splits):
+    from paged_kv.gpu import launch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "TILE_INTERPRETED", tile)
+        patch.setattr(launch, "choose_splits", lambda *_: num_splits)
+        assert_equals_dense(batch, "triton")
 
 
 @pytest.mark.parametrize("block_size", BLOCK_SIZES)

@@ -62,8 +62,63 @@ PRODUCT_AND_SUM = """        block = tl.load(table_ptr + seq * width + i).to(tl.
         l = l * tl.exp(m - m_new) + tl.sum(P, 1)
         m = m_new
 """
+MASK_IN_THE_LAST_BLOCK = """        block = tl.load(table_ptr + seq * width + i)
+        block = block.to(tl.int64)
+        rows_ = (block * BLOCK_SIZE + t) * N_KV_HEADS + kv_head
+        where = rows_[:, None] * HEAD_DIM + d[None, :]
+        left = length - i * BLOCK_SIZE
+        if left >= BLOCK_SIZE:
+            k = tl.load(k_ptr + where)
+            v = tl.load(v_ptr + where)
+            S = tl.dot(q, tl.trans(k)) * scale
+        else:
+            k = tl.load(k_ptr + where, mask=t[:, None] < left, other=0)
+            v = tl.load(v_ptr + where, mask=t[:, None] < left, other=0)
+            S = tl.dot(q, tl.trans(k)) * scale
+            S += tl.where(t < left, 0.0, float("-inf"))[None, :]
+        m_new = tl.maximum(m, tl.max(S, 1))
+        P = tl.exp(S - m_new[:, None])
+        l = l * tl.exp(m - m_new) + tl.sum(P, 1)
+        acc = tl.dot(P, v, acc * tl.exp(m - m_new)[:, None])
+        m = m_new
+"""
+SLOT_BY_SLOT = """        block = tl.load(table_ptr + seq * width + i).to(tl.int64)
+        for slot in range(tl.minimum(length - i * BLOCK_SIZE, BLOCK_SIZE)):
+            row = (block * BLOCK_SIZE + slot) * N_KV_HEADS + kv_head
+            k = tl.load(k_ptr + row * HEAD_DIM + d)
+            v = tl.load(v_ptr + row * HEAD_DIM + d)
+            s = tl.sum(q * k[None, :], 1) * scale
+            m_new = tl.maximum(m, s)
+            alpha, p = tl.exp(m - m_new), tl.exp(s - m_new)
+            l = l * alpha + p
+            acc = acc * alpha[:, None] + p[:, None] * v[None, :]
+            m = m_new
+"""
+MERGED_STATES = """        block = tl.load(table_ptr + seq * width + i).to(tl.int64)
+        valid = i * BLOCK_SIZE + t < length
+        rows_ = (block * BLOCK_SIZE + t) * N_KV_HEADS + kv_head
+        where = rows_[:, None] * HEAD_DIM + d[None, :]
+        k = tl.load(k_ptr + where, mask=valid[:, None], other=0)
+        v = tl.load(v_ptr + where, mask=valid[:, None], other=0)
+        S = tl.where(valid[None, :], tl.dot(q, tl.trans(k)) * scale, float("-inf"))
+        m_here = tl.max(S, 1)
+        P = tl.exp(S - m_here[:, None])
+        m_new = tl.maximum(m, m_here)
+        old, here = tl.exp(m - m_new), tl.exp(m_here - m_new)
+        l = l * old + tl.sum(P, 1) * here
+        acc = acc * old[:, None] + tl.dot(P, v) * here[:, None]
+        m = m_new
+"""
 RIGHT = {
     "rows": SOURCE,
+    "mask in the last block": SOURCE.replace(LOOP, MASK_IN_THE_LAST_BLOCK),
+    "slot by slot": SOURCE.replace(LOOP, SLOT_BY_SLOT),
+    "a state per block, merged": SOURCE.replace(LOOP, MERGED_STATES),
+    "last block first": changed(
+        "for i in range(tl.cdiv(length, BLOCK_SIZE)):",
+        "for back in range(tl.cdiv(length, BLOCK_SIZE)):\n"
+        "        i = tl.cdiv(length, BLOCK_SIZE) - 1 - back",
+    ),
     "block pointers": SOURCE.replace(LOOP, SLOT_MAPPING),
     "product and sum": SOURCE.replace(LOOP, PRODUCT_AND_SUM),
     "powers of two": changed(
@@ -180,6 +235,14 @@ MISTAKES = {
         LOOP,
         "        m = m\n",
     ),
+    "no decorator": ("not-a-kernel", "wrong", "@triton.jit\n", ""),
+    "slots by the remainder": (
+        "nothing-useful-written",
+        "wrong",
+        "valid = i * BLOCK_SIZE + t < length",
+        "valid = t < length % BLOCK_SIZE",
+    ),
+    "V before P": ("dot-shapes", "raised", "tl.dot(P, v)", "tl.dot(v, P)"),
     "K not transposed": ("dot-shapes", "raised", "tl.trans(k)", "k"),
     "no new axis": ("shapes-incompatible", "raised", "alpha[:, None]", "alpha"),
     "numpy's exp": (
@@ -212,6 +275,23 @@ def test_each_mistake_has_its_diagnosis(name):
     russian = checked(changed(old, new))
     assert russian.code == code
     assert re.search("[а-я]", russian.message), russian.message
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("while True:\n            m = m", "time-limit"),
+        ("while True:\n            print('x' * 1000)", "endless-printing"),
+        ("raise ValueError('mine')", "exception"),
+        ("raise SystemExit", "sys-exit"),
+        ("return", "nothing-useful-written"),
+    ],
+)
+def test_nothing_ends_the_notebook(body, code, monkeypatch):
+    monkeypatch.setattr("paged_kv.checks.runner.SECONDS", 0.5)
+    report = checked(SOURCE.replace(LOOP, f"        {body}\n"))
+    assert report.code == code, repr(report)
 
 
 @needs_triton

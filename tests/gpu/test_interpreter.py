@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from paged_kv.gpu import import_triton, interpreter, paged_attention_decode
-from paged_kv.gpu.interpreter import record_accesses
+from paged_kv.gpu import (
+    import_triton,
+    interpreter,
+    paged_attention_decode,
+    usable_backends,
+)
+from paged_kv.gpu.accesses import OutOfBounds, record_accesses
 
 from .batches import make_batch, needs_triton
 
@@ -42,6 +47,27 @@ def test_no_triton_on_this_system(monkeypatch):
     monkeypatch.setattr(interpreter, "has_triton", lambda: False)
     with pytest.raises(RuntimeError, match="Linux only"):
         import_triton()
+
+
+@pytest.mark.parametrize(
+    ("cuda", "variable", "compiler", "can"),
+    [
+        (False, None, None, True),  # the interpreter needs none
+        (True, None, "/usr/bin/gcc", True),
+        (True, None, None, False),
+        (True, "1", None, True),
+    ],
+)
+def test_a_cuda_device_needs_a_c_compiler(monkeypatch, cuda, variable, compiler, can):
+    monkeypatch.setattr(interpreter, "has_triton", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(interpreter.shutil, "which", lambda _: compiler)
+    for name, value in ((interpreter.VARIABLE, variable), ("CC", None)):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert usable_backends() == (("torch", "triton") if can else ("torch",))
 
 
 def flat(blocks, slots, head, cache):
@@ -86,7 +112,7 @@ def test_a_wild_pointer_is_stopped(offset):
     ):
         kernel[(1,)](source, target, offset)
     error = caught.value.__cause__
-    assert isinstance(error, interpreter.OutOfBounds)
+    assert isinstance(error, OutOfBounds)
     assert not error.access.is_store
     assert not target.any()
     with record_accesses() as accesses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,16 @@ def _import(s: Script) -> None:
 
 def _start(s: Script) -> None:
     """Run the kernel; what it raises comes out as it was raised."""
+    if isfunction(s.names["paged_decode"]):
+        raise Wrong(
+            "not-a-kernel",
+            tr(
+                "`paged_decode` is a Python function and not yet a kernel: write "
+                "`@triton.jit` on the line above `def`."
+            ),
+            tr("a Triton kernel"),
+            tr("a Python function"),
+        )
     call = f"launch(paged_decode, q, k_cache, v_cache, block_tables, seq_lens, {SCALE})"
     try:
         s.do(f"out = {call}")
@@ -162,7 +173,7 @@ def _start(s: Script) -> None:
 
 def _out_of_bounds(error: Exception) -> Any:
     """Return the error if a wild pointer stopped the kernel, else None."""
-    from paged_kv.gpu.interpreter import OutOfBounds
+    from paged_kv.gpu.accesses import OutOfBounds
 
     return error if isinstance(error, OutOfBounds) else None
 
@@ -211,7 +222,8 @@ def _run(s: Script) -> Array:
             "nothing-useful-written",
             tr(
                 "Every number of out is NaN. Either it was never written, or l is 0 or "
-                "m is still `-inf` after the loop: `-inf - -inf` is NaN."
+                "m is still `-inf` after the loop: `-inf - -inf` is NaN. Slots counted "
+                "by `length % BLOCK_SIZE`? That is 0 when the last block is full."
             ),
             tr("finite numbers"),
             show(out[0, 0]),
