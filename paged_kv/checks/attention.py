@@ -12,11 +12,15 @@ from paged_kv.sequence import Sequence
 
 
 def _explain(error: BaseException, s: Script) -> Wrong | None:
+    text = str(error)
+    shapes = ("broadcast", "mismatch", "reshape", "not aligned", "shape")
+    if isinstance(error, ValueError) and any(word in text for word in shapes):
+        return _shapes_do_not_fit(s)
     if "seq" not in s.names or not isinstance(error, IndexError | ValueError):
         return None
     length, size = s.ask("len(seq)"), s.ask("pool.block_size")
-    empty_block = "zero-size array" in str(error)
-    if length % size == 0 and (empty_block or str(error) == "list index out of range"):
+    empty_block, outside = "zero-size array" in text, text == "list index out of range"
+    if length % size == 0 and (empty_block or outside):
         return Wrong(
             "full-last-block",
             tr(
@@ -27,7 +31,42 @@ def _explain(error: BaseException, s: Script) -> Wrong | None:
                 size=size,
             ),
         )
+    if outside:
+        return Wrong(
+            "token-for-block",
+            tr(
+                "The table has an entry for each block, {n} here, and not for each "
+                "token: `block_table[i]` is the block of the tokens from `i * "
+                "block_size` on.",
+                n=len(s.ask("seq.block_table")),
+            ),
+        )
+    if "axis 0" in text or "axis 1" in text:
+        return Wrong(
+            "axes-out-of-order",
+            tr(
+                "The indices are in the wrong order. `pool.k` and `pool.v` begin with "
+                "layer, block, slot: `pool.k[layer, block, :n]`."
+            ),
+        )
     return None
+
+
+def _shapes_do_not_fit(s: Script) -> Wrong:
+    q = s.ask("q.shape")
+    K = s.ask("pool.k[0, 0].shape" if "seq" in s.names else "K.shape")
+    return Wrong(
+        "shapes-do-not-fit",
+        tr(
+            "Two arrays do not fit together. Here q has the shape {q}, and K and V "
+            "{K}: tokens, KV heads, head_dim. Query heads go in groups of {group} "
+            "for each KV head: `q.reshape(n_kv_heads, group, head_dim)`, and K as it "
+            "is.",
+            q=q,
+            K=K,
+            group=q[0] // K[1],
+        ),
+    )
 
 
 def _hints() -> tuple[str, str, str]:

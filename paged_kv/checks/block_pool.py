@@ -10,7 +10,7 @@ from paged_kv.checks.cases.life import live
 from paged_kv.checks.cases.pool_allocate import ALLOCATE_CASES
 from paged_kv.checks.cases.pool_release import RELEASE_CASES
 from paged_kv.checks.cases.pool_storage import STORAGE_CASES
-from paged_kv.checks.cases.tokens import block_table
+from paged_kv.checks.cases.stumbles import explain_sequence
 from paged_kv.checks.cases.writing import WRITING_CASES
 from paged_kv.checks.exercise import Asked, Case, Exercise
 from paged_kv.checks.script import Script, Wrong
@@ -19,26 +19,7 @@ from paged_kv.messages import tr
 
 def explain(error: BaseException, s: Script) -> Wrong | None:
     """Return the likely mistake behind an exception of the student's code."""
-    first_append = isinstance(error, IndexError) and "a" in s.names
-    if first_append and not block_table(s, "a") and "append" in s.lines[-1]:
-        return Wrong(
-            "no-first-block",
-            tr(
-                "The first token found no block: the table is still empty. An empty "
-                "sequence needs a block too, and `0 % block_size` is 0: test for "
-                "remainder 0."
-            ),
-        )
     last = s.lines[-1] if s.lines else ""
-    if isinstance(error, IndexError) and "axis 2" in str(error) and "append" in last:
-        return Wrong(
-            "slot-outside-block",
-            tr(
-                "The slot is outside the block: `pool.block_size` is {n} here. A slot "
-                "is the remainder of the position by `pool.block_size`.",
-                n=s.ask("pool.block_size"),
-            ),
-        )
     if isinstance(error, MemoryError) and last == "pool.allocate()":
         return Wrong(
             "refuses-with-free-blocks",
@@ -56,7 +37,7 @@ def explain(error: BaseException, s: Script) -> Wrong | None:
                 "once, then empty the table."
             ),
         )
-    return None
+    return explain_sequence(error, s)
 
 
 def _hints() -> tuple[str, str, str]:

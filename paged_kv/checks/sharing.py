@@ -14,6 +14,7 @@ from paged_kv.checks.cases.forking import FORK_CASE, FREE_CASE
 from paged_kv.checks.cases.freeing import FREEING_CASES
 from paged_kv.checks.cases.growth import GROWTH_CASES
 from paged_kv.checks.cases.life import live
+from paged_kv.checks.cases.stumbles import explain_sequence
 from paged_kv.checks.cases.writing import WRITING_CASES
 from paged_kv.checks.exercise import Asked, Case, Exercise
 from paged_kv.checks.script import Script, Wrong
@@ -43,7 +44,7 @@ def _explain(error: BaseException, s: Script) -> Wrong | None:
                 "them."
             ),
         )
-    return None
+    return explain_sequence(error, s)
 
 
 def _hints() -> tuple[str, str, str]:

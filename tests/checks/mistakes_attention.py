@@ -524,4 +524,148 @@ MISTAKES = [
         ".reshape(n_heads, head_dim)\n",
         ".reshape(q.shape)\n",
     ),
+    # A second round of invented mistakes, most of which were "not known" at first.
+    *(
+        mistake(
+            f"reference: head h reads {index}",
+            code,
+            says,
+            "    grouped = q.reshape(K.shape[1], -1, head_dim)\n",
+            f"    h, n, group = np.arange(n_heads), K.shape[1], n_heads // K.shape[1]\n"
+            f"    K, V = K[:, {index}], V[:, {index}]\n"
+            "    grouped = q[:, None]\n",
+        )
+        for index, code, says in (
+            ("h // n", "head-divided-by-kv-heads", "size of a group"),
+            ("h % group", "head-modulo-group", "Groups are neighbours"),
+        )
+    ),
+    mistake(
+        "reference: repeated along the tokens",
+        "shapes-do-not-fit",
+        "q has the shape (6, 8), and K and V (7, 3, 8)",
+        "    grouped = q.reshape(K.shape[1], -1, head_dim)\n",
+        "    group = n_heads // K.shape[1]\n"
+        "    K, V = np.repeat(K, group, axis=0), np.repeat(V, group, axis=0)\n"
+        "    grouped = q[:, None]\n",
+        state="raised",
+    ),
+    mistake(
+        "reference: scale and 1 / sqrt(head_dim)",
+        "scale-and-sqrt",
+        "as well",
+        REFERENCE_SCORES,
+        REFERENCE_SCORES.replace("* scale", "* scale / np.sqrt(head_dim)"),
+    ),
+    mistake(
+        "reference: softmax over the group",
+        "softmax-over-group",
+        "heads of a group",
+        "weights / weights.sum(axis=-1, keepdims=True)",
+        "weights / weights.sum(axis=1, keepdims=True)",
+    ),
+    mistake(
+        "reference: no maximum",
+        "maximum-not-subtracted",
+        "before exp",
+        "    scores = scores - scores.max(axis=-1, keepdims=True)\n",
+        "",
+    ),
+    mistake(
+        "exp of S - m",
+        "nan-in-result",
+        "`exp(S - m)`",
+        "P = np.exp(S - m_new[..., None])",
+        "P = np.exp(S - m[..., None])",
+    ),
+    mistake(
+        "m is overwritten before alpha is computed",
+        "no-rescale",
+        "refer to the old one",
+        "        m_new = np.maximum(m, S.max(axis=-1))\n",
+        "        m_new = m = np.maximum(m, S.max(axis=-1))\n",
+    ),
+    mistake(
+        "m is never kept",
+        "last-block-only",
+        "`m = m_new` is missing",
+        "        m = m_new\n",
+        "",
+    ),
+    mistake(
+        "l rescaled after the block was added",
+        "denominator-rescaled-late",
+        "rescale first",
+        DENOMINATOR,
+        "        l = (l + P.sum(axis=-1)) * alpha\n",
+    ),
+    mistake(
+        "acc rescaled after the block was added",
+        "accumulator-rescaled-late",
+        "rescale first",
+        ACC,
+        '        acc += np.einsum("kgt,tkd->kgd", P, V)\n'
+        "        acc *= alpha[..., None]\n        m = m_new\n",
+    ),
+    mistake(
+        "both rescaled after the block was added",
+        "rescaled-too-late",
+        "rescale first",
+        DENOMINATOR,
+        "        l = (l + P.sum(axis=-1)) * alpha\n",
+        ACC,
+        '        acc += np.einsum("kgt,tkd->kgd", P, V)\n'
+        "        acc *= alpha[..., None]\n        m = m_new\n",
+    ),
+    mistake(
+        "divided in every block and at the end",
+        "divided-at-the-end-too",
+        "once more",
+        "        m = m_new\n",
+        "        m = m_new\n        acc = acc / l[..., None]\n",
+    ),
+    mistake(
+        "one denominator for all heads",
+        "denominators-added",
+        "an l of its own",
+        "(acc / l[..., None])",
+        "(acc / l.sum())",
+    ),
+    mistake(
+        "the first block is left out",
+        "first-block-lost",
+        "first block",
+        WALK,
+        "list(enumerate(seq.block_table))[1:] or enumerate(seq.block_table)",
+    ),
+    mistake(
+        "a loop over tokens",
+        "token-for-block",
+        "5 here",
+        f"    for i, block in {WALK}:\n",
+        "    for i in range(len(seq)):\n        block = seq.block_table[i]\n",
+        state="raised",
+    ),
+    mistake(
+        "block before layer",
+        "axes-out-of-order",
+        "pool.k[layer, block, :n]",
+        "[layer, block, :valid]",
+        "[block, layer, :valid]",
+        state="raised",
+    ),
+    mistake(
+        "q in the pool's type",
+        "computed-in-float16",
+        "float16",
+        "    grouped = q.reshape(n_kv",
+        "    q = q.astype(pool.k.dtype)\n    grouped = q.reshape(n_kv",
+    ),
+    mistake(
+        "the layer before",
+        "wrong-numbers",
+        "differ",
+        "[layer, block",
+        "[layer - 1, block",
+    ),
 ]

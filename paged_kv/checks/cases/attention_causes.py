@@ -28,6 +28,14 @@ CAUSES: dict[str, Callable[[], str]] = {
         "group: `q.reshape(n_kv_heads, group, head_dim)`, without a transpose."
     ),
     "one-kv-head": lambda: tr("All query heads read KV head 0."),
+    "head-divided-by-kv-heads": lambda: tr(
+        "Query head h read KV head `h // n_kv_heads`. Divide by the size of a group: "
+        "`h // (n_heads // n_kv_heads)`."
+    ),
+    "head-modulo-group": lambda: tr(
+        "Query head h read KV head `h % group`. Groups are neighbours: head h reads KV "
+        "head `h // group`."
+    ),
     "heads-out-of-order": lambda: tr(
         "The numbers are right, but they stand in the rows of other heads: look at the "
         "last reshape."
@@ -39,6 +47,10 @@ CAUSES: dict[str, Callable[[], str]] = {
     ),
     "scale-twice": lambda: tr("The scores are multiplied by scale twice."),
     "scale-inverted": lambda: tr("The scores are divided by scale; multiply by it."),
+    "scale-and-sqrt": lambda: tr(
+        "The scores are multiplied by scale and divided by `sqrt(head_dim)` as well: "
+        "scale is all there is."
+    ),
     "scale-argument-ignored": lambda: tr(
         "It uses `1 / sqrt(head_dim)` in place of the argument scale."
     ),
@@ -69,8 +81,9 @@ CAUSES: dict[str, Callable[[], str]] = {
     "first-block-only": lambda: tr("Only the first block was read."),
     "last-block-only": lambda: tr(
         "The result is that of the last block alone: the running values are set anew "
-        "in every block."
+        "in every block, or `m = m_new` is missing at its end."
     ),
+    "first-block-lost": lambda: tr("The first block was left out."),
     "block-size-hard-coded": lambda: tr(
         "It counts with 16 tokens per block; read `pool.block_size`."
     ),
@@ -90,8 +103,24 @@ CAUSES: dict[str, Callable[[], str]] = {
     "rescale-inverted": lambda: tr(
         "The factor is `exp(m_new - m)`; the right one is `exp(m - m_new)`, at most 1."
     ),
+    "rescaled-too-late": lambda: tr(
+        "l and acc are multiplied by `exp(m - m_new)` after the block was added. The "
+        "block refers to m_new already: rescale first, then add."
+    ),
+    "denominator-rescaled-late": lambda: tr(
+        "l is multiplied by `exp(m - m_new)` after the block was added. The block "
+        "refers to m_new already: rescale first, then add."
+    ),
+    "accumulator-rescaled-late": lambda: tr(
+        "acc is multiplied by `exp(m - m_new)` after the block was added. The block "
+        "refers to m_new already: rescale first, then add."
+    ),
     "divided-in-every-block": lambda: tr(
         "acc is divided by l in every block. Divide once, after the last block."
+    ),
+    "divided-at-the-end-too": lambda: tr(
+        "acc is divided by l in every block and at the end once more. Divide once, "
+        "after the last block."
     ),
     "blocks-averaged": lambda: tr(
         "Each block has a softmax of its own, and the blocks are averaged. The "
@@ -110,7 +139,14 @@ CAUSES: dict[str, Callable[[], str]] = {
     "softmax-over-heads": lambda: tr(
         "The softmax runs over the heads; it must run over the tokens of each head."
     ),
+    "softmax-over-group": lambda: tr(
+        "The softmax runs over the heads of a group; it must run over the tokens of "
+        "each head, the last axis of the scores."
+    ),
     "softmax-over-everything": lambda: tr(
         "The denominator adds up all heads; each head has its own."
+    ),
+    "denominators-added": lambda: tr(
+        "acc is divided by the sum of l over all heads; each head has an l of its own."
     ),
 }

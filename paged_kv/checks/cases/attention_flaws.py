@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paged_kv.checks.cases.attention_causes import CAUSES
+from paged_kv.checks.cases.attention_softmax import block_sums, finish, update
 
 Array = NDArray[Any]
 
@@ -59,6 +60,11 @@ def _attend(p: Problem, flaw: str, shift: str) -> Array:
         kv_head = np.arange(n_heads) % n_kv_heads
     elif flaw == "one-kv-head":
         kv_head = np.zeros(n_heads, int)
+    elif flaw == "head-divided-by-kv-heads":
+        kv_head = np.minimum(np.arange(n_heads) // n_kv_heads, n_kv_heads - 1)
+    elif flaw == "head-modulo-group":
+        group = n_heads // n_kv_heads
+        kv_head = np.minimum(np.arange(n_heads) % group, n_kv_heads - 1)
     layer_k = 0 if flaw in ("layer-ignored", "layer-of-k-ignored") else p.layer
     layer_v = 0 if flaw in ("layer-ignored", "layer-of-v-ignored") else p.layer
     m = np.full((n_heads, 1), -np.inf)
@@ -79,22 +85,10 @@ def _attend(p: Problem, flaw: str, shift: str) -> Array:
         m_new = np.maximum(m, _shift(S, shift))
         alpha = np.exp(m - m_new)
         P = S if flaw == "no-softmax" else np.exp(S - m_new)
-        added, weighted = P.sum(axis=1, keepdims=True), np.einsum("ht,thd->hd", P, V)
-        if flaw == "softmax-over-heads":
-            weighted, added = np.einsum("ht,thd->hd", P / P.sum(axis=0), V), 1.0
-        elif flaw == "softmax-over-everything":
-            added = np.full_like(l, P.sum())
-        l, acc = _update(flaw, l, acc, alpha, added, weighted)
+        added, weighted = block_sums(flaw, P, V, n_heads // n_kv_heads)
+        l, acc = update(flaw, l, acc, alpha, added, weighted)
         m = m_new
-    if flaw in ("not-normalised", "no-softmax", "divided-in-every-block"):
-        return acc
-    if flaw == "softmax-over-heads":
-        return acc
-    if flaw == "blocks-averaged":
-        return acc / len(p.table)
-    if flaw == "blocks-summed":
-        return acc
-    out = acc / l
+    out = finish(flaw, l, acc, len(p.table))
     if flaw == "scale-on-result":
         return out * p.scale
     if flaw in ("heads-out-of-order", "heads-grouped-backwards"):
@@ -122,6 +116,8 @@ def _slots(p: Problem, flaw: str) -> list[tuple[int, slice, bool]]:
     read = []
     for i, block in enumerate(table):
         is_last = i == len(p.table) - 1
+        if flaw == "first-block-lost" and i == 0 and not is_last:
+            continue
         valid = min(size, p.length - i * size)
         if flaw == "block-size-hard-coded":
             valid = p.length - i * 16
@@ -150,42 +146,10 @@ def _scale(p: Problem, flaw: str) -> float:
         "scale-on-result": 1.0,
         "scale-twice": p.scale**2,
         "scale-inverted": 1 / p.scale,
+        "scale-and-sqrt": p.scale * p.q.shape[1] ** -0.5,
         "scale-argument-ignored": p.q.shape[1] ** -0.5,
     }
     return own.get(flaw, p.scale)
-
-
-def _update(
-    flaw: str,
-    l: Any,
-    acc: Array,
-    alpha: Array,
-    added: Any,
-    weighted: Array,
-) -> tuple[Any, Array]:
-    """Return the denominator and the accumulator after a block."""
-    if flaw in ("no-rescale", "softmax-over-heads"):
-        return l + added, acc + weighted
-    if flaw == "accumulator-not-rescaled":
-        return l * alpha + added, acc + weighted
-    if flaw == "denominator-not-rescaled":
-        return l + added, acc * alpha + weighted
-    if flaw == "rescaled-twice":
-        return l * alpha**2 + added, acc * alpha**2 + weighted
-    if flaw == "weights-normalised-in-block":
-        return l * alpha + 1, acc * alpha + weighted / added
-    if flaw == "rescale-inverted":
-        first = alpha == 0
-        alpha = np.where(first, 0, 1 / np.where(first, 1, alpha))
-        return l * alpha + added, acc * alpha + weighted
-    if flaw in ("blocks-averaged", "blocks-summed"):
-        return l, acc + weighted / added
-    if flaw == "last-block-only":
-        return added, weighted
-    if flaw == "divided-in-every-block":
-        l = l * alpha + added
-        return l, (acc * alpha + weighted) / l
-    return l * alpha + added, acc * alpha + weighted
 
 
 def name_flaw(p: Problem, out: Array, right: Array) -> str | None:

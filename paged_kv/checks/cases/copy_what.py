@@ -21,7 +21,7 @@ def copy_on_write(s: Script) -> None:
     """Check the first write into a shared, partial block."""
     new_fork(s, PARTIAL)
     shared = block_table(s, "base")
-    append(s, "child")
+    returned = append(s, "child")
     base, child = block_table(s, "base"), block_table(s, "child")
     old = shared[-1]
     where = tr("block {block}", block=old)
@@ -84,6 +84,16 @@ def copy_on_write(s: Script) -> None:
     _expect_counts_after_copy(s, old, new)
     _expect_copy(s, old, new)
     expect_contents(s, "base", "child")
+    if returned != new:
+        raise Wrong(
+            "append-returns-old-block",
+            tr(
+                "append must return the block that it wrote to: after a copy that is "
+                "the new one."
+            ),
+            f"child.block_table[-1] == {new}",
+            show(returned),
+        )
     if child[0] != shared[0]:
         raise Wrong(
             "copies-every-block",
@@ -165,6 +175,18 @@ def _expect_copy(s: Script, old: int, new: int) -> None:
             tr("it is in block {block}", block=old),
             tr("block {block}, slot {slot}", block=old, slot=slot),
         )
+    if same(K[:, old, slot], newest[0]):
+        raise Wrong(
+            "written-before-copy",
+            tr(
+                "The token was written into the shared block, and the block was copied "
+                "afterwards. Whoever else holds it must not see a write: copy first, "
+                "then write."
+            ),
+            tr("nothing written to block {block}", block=old),
+            tr("it is in block {block}", block=old),
+            tr("block {block}, slot {slot}", block=old, slot=slot),
+        )
     if not _holds(K[:, old], copied, 0):
         raise Wrong(
             "copied-backwards",
@@ -229,7 +251,8 @@ def _last_holder(s: Script, old: int) -> None:
         "last-holder-copies",
         tr(
             "After the child's copy base is the only holder of its last block again, "
-            "and it copied nevertheless. Ask `pool.ref` at the moment of the write."
+            "and it copied nevertheless. Ask `pool.ref` of the last block, at the "
+            "moment of the write."
         ),
         tr("block {block}", block=old),
     )

@@ -130,6 +130,16 @@ def _number_mistake(name: str, given: Any, right: Numbers) -> tuple[str, str]:
     mib = right["saved_mib"]
     if name == "saved_mib" and _near(given, mib * MiB / 1e6):
         return "mb-for-mib", tr("These are MB (`10**6` bytes); MiB are `2**20` bytes.")
+    if name == "saved_mib" and _near(given, mib * 1024):
+        return "kib-for-mib", tr("These are KiB; MiB are `2**20` bytes.")
+    if name == "saved_mib" and _near(given, 0):
+        return "bytes-of-another-model", tr(
+            "The pool of the experiment has other dimensions than the reference model, "
+            "and its blocks are tiny. The bytes come from the model: "
+            "`spec.bytes_per_block()`."
+        )
+    if name == "saved_blocks":
+        return "wrong-saved-blocks", tr("Saved is what is not used: unshared − used.")
     if name == "unshared" and _near(given, right["unshared"] + 32):
         return "unshared-counts-base", tr(
             "Without sharing there are ten requests and no base: count only the ten."
@@ -139,6 +149,16 @@ def _number_mistake(name: str, given: Any, right: Numbers) -> tuple[str, str]:
     if name == "shared" and _near(given, right["shared"] + 1):
         return "shared-counts-tail", tr(
             "The last block of the prompt is not shared any more once the forks wrote."
+        )
+    if name == "shared" and _near(given, 0):
+        return "nothing-shared", tr(
+            "The requests have no block in common: fork them from base while it still "
+            "holds the prompt."
+        )
+    if name == "shared" and _near(given, -(-(PROMPT + FORKS * NEW_TOKENS) // 16)):
+        return "one-fork-for-all", tr(
+            "All requests are one and the same sequence: `[base.fork(0)] * 10` forks "
+            "once. Call fork for each request."
         )
     if name == "used_after_base_free" and _near(given, right["used"]):
         return "base-not-freed", tr(

@@ -56,6 +56,12 @@ def forking(s: Script) -> None:
         "fork-copies-blocks",
         tr("fork took blocks from the pool. It copies the table, not the memory."),
     )
+    s.expect(
+        "len(base)",
+        PARTIAL,
+        "fork-changes-parent",
+        tr("fork changed the parent: it keeps its table and its tokens."),
+    )
     if child_table != base_table:
         raise Wrong(
             "fork-table-differs",

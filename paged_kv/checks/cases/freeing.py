@@ -72,6 +72,12 @@ def _expect_returned_to_pool(s: Script, blocks: list[int]) -> None:
             "`free()` gave back every other block. A list that is changed while a loop "
             "runs over it skips elements: loop first, clear afterwards."
         )
+    elif not kept and used == 4 + len(blocks):
+        code = "counts-lowered-only"
+        cause = tr(
+            "The counts are 0, but the blocks did not go back to the pool: nobody can "
+            "use them any more. `pool.release(block)` does both."
+        )
     else:
         code = "blocks-partly-returned"
         cause = tr(

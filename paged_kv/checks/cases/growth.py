@@ -156,6 +156,13 @@ def _growth_mistake(grew: list[int], size: int, n: int) -> tuple[str, str]:
             "read `pool.block_size`.",
             size=size,
         )
+    if size > 1 and later == list(range(2 * size, n, size)):
+        return "block-one-too-late", tr(
+            "Position {size} is the first of a new block, and it got none. Position t "
+            "is in block `t // block_size`: take one when the table has no such entry "
+            "yet, `>=` in place of `>`.",
+            size=size,
+        )
     if not later:
         return "single-block", tr(
             "Only the first token took a block. When {size} tokens fill it, the next "
@@ -192,6 +199,16 @@ def _expect_own_blocks(s: Script) -> None:
         raise Wrong("table-ids-outside-pool", cause, f"0 … {n_blocks - 1}", got)
     if len({*a, *b, *held}) == len(a) + len(b) + len(held):
         return
+    if s.ask("pool.used") == len(held):
+        raise Wrong(
+            "nothing-allocated",
+            tr(
+                "The table grew, and the pool has handed out nothing. A block comes "
+                "from `pool.allocate()`, of the pool that was passed to `Sequence`."
+            ),
+            expected,
+            got,
+        )
     if a == [*range(len(a))] and b == [*range(len(b))]:
         raise Wrong(
             "table-holds-logical-blocks",

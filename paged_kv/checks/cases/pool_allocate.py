@@ -82,7 +82,8 @@ def _expect_counters(s: Script) -> None:
 
 
 def _not_empty(s: Script, ref: list[int]) -> Wrong:
-    got = f"pool.used == {show(s.ask('pool.used'))}, pool.ref == {ref}"
+    used, free = s.ask("pool.used"), s.ask("pool.free")
+    got = f"pool.used == {show(used)}, pool.ref == {ref}"
     if any("allocate" in line for line in s.lines):
         code = "pool-state-shared"
         cause = tr(
@@ -90,9 +91,20 @@ def _not_empty(s: Script, ref: list[int]) -> Wrong:
             "created in the body of the class, or as a default argument, is one object "
             "for all pools: create it in `__init__`."
         )
-    elif s.ask("pool.used") == N_BLOCKS and s.ask("pool.free") == 0:
+    elif used == N_BLOCKS and free == 0:
         code = "used-and-free-swapped"
         cause = tr("A new pool is empty: used is 0, and free is all blocks.")
+    elif not any(ref) and used == N_BLOCKS - free:
+        code = "free-list-incomplete"
+        cause = tr(
+            "In a new pool {free} of {n} blocks are free. The free list begins with "
+            "all ids from 0 to {last}, each once; `range` stops before its end. If the "
+            "list is left from another pool, it was created in the body of the class: "
+            "create it in `__init__`.",
+            free=show(free),
+            n=N_BLOCKS,
+            last=N_BLOCKS - 1,
+        )
     else:
         code = "pool-not-empty"
         cause = tr("A new pool must be empty: every count 0, no block in use.")
@@ -177,6 +189,18 @@ def exhaustion(s: Script) -> None:
                 ),
                 expected,
                 "None",
+            )
+        if isinstance(block, int) and block < 0:
+            raise Wrong(
+                "exhaustion-returns-negative",
+                tr(
+                    "The pool is empty, and `allocate()` returned {block}. To numpy "
+                    "that is an index from the end, so the caller would write into "
+                    "another block: raise an exception.",
+                    block=block,
+                ),
+                expected,
+                show(block),
             )
         raise Wrong(
             "exhaustion-hands-out-live-block",

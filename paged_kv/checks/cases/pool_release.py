@@ -25,6 +25,17 @@ def release(s: Script) -> None:
         tr("`release()` must take one reference away: the count goes from 1 to 0."),
         where,
     )
+    if s.ask("pool.free") == N_BLOCKS - 1:
+        s.expect(
+            "pool.used",
+            1,
+            "used-not-lowered",
+            tr(
+                "The block is free again, and used still counts it: used and free "
+                "together are always all blocks."
+            ),
+            where,
+        )
     s.expect(
         "pool.used",
         1,

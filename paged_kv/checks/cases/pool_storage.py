@@ -40,6 +40,15 @@ def storage(s: Script) -> None:
                 name=name,
             ),
         )
+    s.expect(
+        "getattr(pool, 'block_size', 4)",
+        4,
+        "block-size-not-kept",
+        tr(
+            "`pool.block_size` must be the argument `block_size`: sequences read it "
+            "there."
+        ),
+    )
     if s.ask("np.shares_memory(pool.k, pool.v)"):
         raise Wrong(
             "k-and-v-share-memory",
@@ -51,6 +60,15 @@ def storage(s: Script) -> None:
             "True",
         )
     _bytes_per_block(s)
+    _defaults(s)
+
+
+def _defaults(s: Script) -> None:
+    s.restart()
+    s.do("pool = BlockPool(6, 7, 3, 5)")
+    cause = tr("Without these arguments a pool has `block_size=16, dtype=np.float32`.")
+    s.expect("pool.k.shape", (7, 6, 16, 3, 5), "wrong-default", cause)
+    s.expect("pool.k.dtype", np.dtype(np.float32), "wrong-default", cause)
 
 
 def _bytes_per_block(s: Script) -> None:
