@@ -542,6 +542,28 @@ summary([simulate(trace, s, llama) for s in paper.systems(slots, max_len=16384)]
 This is Llama-3-8B on an A100 with 40 GB, of which 20 GB are left for the cache, and requests come twice as often as recorded, so that memory becomes scarce. In this chat questions are five times as long as answers. **Which kind of waste all but disappears in every system because of that?**
 """
 
+# %% [markdown] key="engines" lang="ru"
+r"""
+## Как это устроено в движках
+
+- **vLLM** не считает кэш по формуле, а измеряет: прогоняет модель на самом большом пакете, смотрит, сколько памяти осталось от доли `gpu_memory_utilization`, и делит остаток на размер блока (`vllm/v1/worker/gpu_worker.py`, `vllm/v1/core/kv_cache_utils.py`).
+- **SGLang** отводит весам и кэшу долю `--mem-fraction-static` и считает остаток в токенах, а не в блоках (`python/sglang/srt/mem_cache/memory_pool.py`).
+- **FlashInfer** памятью не распоряжается вовсе: ему передают готовые тензоры и таблицы (`include/flashinfer/page.cuh`).
+
+Наш калькулятор проще: для него на карте есть только веса и кэш. В движке место занимают ещё активации самого большого пакета, графы CUDA и буферы обмена между картами, отсюда и измерение вместо формулы.
+"""
+
+# %% [markdown] key="engines" lang="en"
+r"""
+## How the engines do it
+
+- **vLLM** does not compute the cache by a formula, it measures: it runs the model on the largest batch, sees how much memory is left of the share `gpu_memory_utilization`, and divides that by the size of a block (`vllm/v1/worker/gpu_worker.py`, `vllm/v1/core/kv_cache_utils.py`).
+- **SGLang** gives weights and cache the share `--mem-fraction-static`, and counts what is left in tokens rather than blocks (`python/sglang/srt/mem_cache/memory_pool.py`).
+- **FlashInfer** manages no memory at all: it is handed tensors and tables (`include/flashinfer/page.cuh`).
+
+Our calculator is simpler: to it a card holds weights and cache alone. In an engine the activations of the largest batch, CUDA graphs and buffers for traffic between cards take room too, hence a measurement in place of a formula.
+"""
+
 # %% [markdown] key="summary" lang="ru"
 r"""
 ## Коротко

@@ -389,6 +389,28 @@ Table(
     tr("Highest rate at equal latency"),
 )
 
+# %% [markdown] key="engines" lang="ru"
+r"""
+## Как это устроено в движках
+
+- **vLLM** держит таблицы в `vllm/v1/worker/block_table.py`: одна матрица на пакет, по строке на запрос. Приостанавливает запросы планировщик, `vllm/v1/core/sched/scheduler.py`, и всегда с повторным вычислением: выгрузки на процессор, описанной в статье, больше нет.
+- **SGLang** хранит по номеру на *токен*, а не на блок (`ReqToTokenPool` в `python/sglang/srt/mem_cache/memory_pool.py`). Приостанавливает он не последнего пришедшего, а того, кто написал меньше всех (`retract_decode` в `python/sglang/srt/managers/schedule_batch.py`): пропадает меньше работы.
+- **FlashInfer** получает таблицы всех запросов одним массивом с границами, как строки разреженной матрицы, и длину последней страницы каждого (`include/flashinfer/page.cuh`).
+
+У нас таблица — список Python: его легко читать, а на видеокарту он не попадает. В [уроке 09.6](09.6_gpu.ipynb) появится и матрица.
+"""
+
+# %% [markdown] key="engines" lang="en"
+r"""
+## How the engines do it
+
+- **vLLM** keeps its tables in `vllm/v1/worker/block_table.py`: one matrix per batch, a row per request. Requests are preempted by the scheduler, `vllm/v1/core/sched/scheduler.py`, and always by computing again: swapping to the CPU, which the paper describes, is gone.
+- **SGLang** stores one index per *token*, not per block (`ReqToTokenPool` in `python/sglang/srt/mem_cache/memory_pool.py`). It preempts not whoever came last but whoever has written least (`retract_decode` in `python/sglang/srt/managers/schedule_batch.py`): less work is lost.
+- **FlashInfer** gets the tables of all requests as one array with boundaries, like the rows of a sparse matrix, and the length of each one's last page (`include/flashinfer/page.cuh`).
+
+Our table is a Python list: easy to read, and it never goes to a GPU. The matrix comes in [lesson 09.6](09.6_gpu.ipynb).
+"""
+
 # %% [markdown] key="summary" lang="ru"
 r"""
 ## Коротко

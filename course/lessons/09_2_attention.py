@@ -362,7 +362,7 @@ figures.bytes_by_batch(
 r"""
 > **Ловушка: «страницы ускоряют внимание, потому что читается меньше».** Сами по себе страницы не меняют объём чтения: запрос из $L$ токенов читает $L$ токенов, лежат ли они подряд или нет, да ещё и чуть медленнее. Выигрыш в другом: больше запросов помещается, и веса читаются один раз на больший пакет. Исключение — каскад.
 
-> **Ловушка: «каскад — это одно ядро».** Во FlashInfer на каждый уровень запускается своё ядро, а затем слияние. vLLM включает каскад, когда общих токенов не меньше 256, а запросов не меньше 8: иначе лишние запуски дороже сбережённого чтения.
+> **Ловушка: «каскад — это одно ядро».** Во FlashInfer на каждый уровень запускается своё ядро, а затем слияние. vLLM, если каскад разрешён, включает его не раньше 256 общих токенов и 8 запросов: иначе лишние запуски дороже сбережённого чтения.
 
 > **Ловушка: «для MLA страничные ядра заменены на ThunderMLA и FlexDecoding».** В vLLM для MLA работают FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA, CUTLASS_MLA и TRITON_MLA, и все они страничные. ThunderMLA — исследовательское мегаядро 2025 года, FlexDecoding — путь декода в PyTorch.
 """
@@ -371,9 +371,31 @@ r"""
 r"""
 > **Trap: “pages make attention faster because less is read”.** Pages by themselves do not change how much is read: a request of $L$ tokens reads $L$ tokens whether they lie in a row or not, and a little more slowly at that. What is gained is something else: more requests fit, and the weights are read once for a larger batch. Cascade is the exception.
 
-> **Trap: “cascade is a single kernel”.** FlashInfer launches a kernel for each level and then a merge. vLLM turns cascade on from 256 common tokens and 8 requests: below that the extra launches cost more than the reading saved.
+> **Trap: “cascade is a single kernel”.** FlashInfer launches a kernel for each level and then a merge. vLLM, where cascade is allowed, uses it from 256 common tokens and 8 requests on: below that the extra launches cost more than the reading saved.
 
 > **Trap: “for MLA the paged kernels have been replaced by ThunderMLA and FlexDecoding”.** For MLA vLLM uses FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA, CUTLASS_MLA and TRITON_MLA, all of them paged. ThunderMLA is a research megakernel of 2025, FlexDecoding is PyTorch's decode path.
+"""
+
+# %% [markdown] key="engines" lang="ru"
+r"""
+## Как это устроено в движках
+
+- **FlashInfer**: состояние $(\mathrm{out}, \mathrm{lse})$ и слияние в `include/flashinfer/attention/state.cuh`, каскад в `cascade.cuh` рядом. На сколько частей резать последовательность, решает `scheduler.cuh`: так, чтобы работы хватило всем процессорам карты.
+- **vLLM**: условия каскада стоят в `use_cascade_attention` файла `vllm/v1/attention/backends/flash_attn.py`; в новых версиях он по умолчанию выключен (`disable_cascade_attn`).
+- **SGLang**: декод на Triton в два приёма, части и слияние, — `python/sglang/srt/layers/attention/triton_ops/decode_attention.py`.
+
+Мы идём по блокам по очереди и по одному запросу. Ядро читает сразу много блоков разных запросов и за одно обращение обслуживает всю группу query-голов, у которых общая KV-голова: об этом [урок 09.6](09.6_gpu.ipynb).
+"""
+
+# %% [markdown] key="engines" lang="en"
+r"""
+## How the engines do it
+
+- **FlashInfer**: the state $(\mathrm{out}, \mathrm{lse})$ and its merge in `include/flashinfer/attention/state.cuh`, cascade in `cascade.cuh` beside it. Into how many parts a sequence is cut is decided in `scheduler.cuh`: so that every processor of the card has work.
+- **vLLM**: the conditions for cascade stand in `use_cascade_attention` of `vllm/v1/attention/backends/flash_attn.py`; recent versions leave it off by default (`disable_cascade_attn`).
+- **SGLang**: decode in Triton in two stages, parts and merge, is `python/sglang/srt/layers/attention/triton_ops/decode_attention.py`.
+
+We walk the blocks one after another, one request at a time. A kernel reads many blocks of different requests at once, and each read serves the whole group of query heads that share a KV head: that is [lesson 09.6](09.6_gpu.ipynb).
 """
 
 # %% [markdown] key="summary" lang="ru"

@@ -366,24 +366,37 @@ ask("you are a helpful bot . write code in go")
 ask("tell a joke")
 print(tree.render(decode=lambda ids: " ".join(words[i] for i in ids)))
 
-# %% [markdown] key="traps-radix" lang="ru"
+# %% [markdown] key="radix-end" lang="ru"
 r"""
-> **Ловушка: «дерево SGLang переживает запросы, а кэш vLLM нет».** Сегодня переживают оба. Отличия в другом: у SGLang страница по умолчанию в один токен, в дереве остаются и написанные токены, вытеснение идёт с листьев, а очередь запросов упорядочивают по длине найденного начала.
-
-> **Ловушка: «vLLM занимает 70 ГБ, а SGLang 56, потому что vLLM забирает память заранее».** Заранее забирают оба, а сколько — это настройка: `gpu_memory_utilization` у vLLM, `--mem-fraction-static` у SGLang. Вот откуда берутся такие числа на карте с 79,65 ГиБ:
+Две системы, одна цель. Чем цепочка и дерево отличаются на деле, что вытесняется первым и какие ходячие мнения о них неверны, разбирает [урок 09.4](09.4_prefix_cache.ipynb).
 """
 
-# %% [markdown] key="traps-radix" lang="en"
+# %% [markdown] key="radix-end" lang="en"
 r"""
-> **Trap: “SGLang's tree outlives requests, vLLM's cache does not”.** Today both do. They differ elsewhere: SGLang's page is one token by default, generated tokens stay in the tree too, eviction goes leaf by leaf, and the queue of requests is ordered by the length of the beginning found.
-
-> **Trap: “vLLM takes 70 GB and SGLang 56 because vLLM allocates in advance”.** Both allocate in advance, and how much is a setting: `gpu_memory_utilization` in vLLM, `--mem-fraction-static` in SGLang. Here is where such numbers come from on a card of 79.65 GiB:
+Two systems, one aim. How chain and tree really differ, what is evicted first, and which common opinions about them are wrong is the subject of [lesson 09.4](09.4_prefix_cache.ipynb).
 """
 
-# %% key="fractions"
-card = 79.65
-for name, fraction in (("gpu_memory_utilization", 0.9), ("mem-fraction-static", 0.7)):
-    print(f"{name}={fraction}: {fraction * card:.1f} GiB")
+# %% [markdown] key="engines" lang="ru"
+r"""
+## Как это устроено в движках
+
+- **vLLM**: счётчик ссылок — поле `ref_cnt` в `KVCacheBlock` (`vllm/v1/core/kv_cache_utils.py`), увеличивает его `touch` в `vllm/v1/core/block_pool.py`. Форка больше нет: $n$ ответов на вопрос — это $n$ запросов (`vllm/v1/engine/parallel_sampling.py`), которые находят общий промпт в кэше префиксов. Делятся только полные блоки, поэтому и копировать при записи нечего.
+- **SGLang**: считаются не блоки, а пути дерева: замок `lock_ref` в `python/sglang/srt/mem_cache/radix_cache.py`. Чтобы $n$ ответов разделили промпт, сначала один раз вычисляют его сам.
+- **FlashInfer** об общих блоках не знает: одинаковые номера в двух таблицах для него обычны.
+
+Мы делим и неполный последний блок, как в статье: экономим до 15 токенов повторного вычисления на ответ и платим за это копией.
+"""
+
+# %% [markdown] key="engines" lang="en"
+r"""
+## How the engines do it
+
+- **vLLM**: the reference count is the field `ref_cnt` of `KVCacheBlock` (`vllm/v1/core/kv_cache_utils.py`), raised by `touch` in `vllm/v1/core/block_pool.py`. Fork is gone: $n$ answers to a question are $n$ requests (`vllm/v1/engine/parallel_sampling.py`) that find the shared prompt in the prefix cache. Only full blocks are shared, so there is nothing to copy on write.
+- **SGLang**: it counts paths of the tree rather than blocks: the lock `lock_ref` in `python/sglang/srt/mem_cache/radix_cache.py`. For $n$ answers to share a prompt, the prompt alone is computed first.
+- **FlashInfer** knows nothing of shared blocks: equal ids in two tables are ordinary to it.
+
+We share the partly filled last block as well, as the paper does: that saves up to 15 tokens of repeated work per answer, and costs a copy.
+"""
 
 # %% [markdown] key="summary" lang="ru"
 r"""
@@ -394,7 +407,7 @@ r"""
 - Параллельная выборка делит промпт, лучевой поиск — ещё и общее прошлое лучей.
 - Автоматические кэши находят общие начала сами: цепочкой хешей по полным блокам или деревом по токенам.
 
-Теперь напишите форк и копирование при записи: [упражнение 09.3](../../exercises/ru/09.3_prefix_sharing.ipynb).
+Теперь напишите форк и копирование при записи: [упражнение 09.3](../../exercises/ru/09.3_prefix_sharing.ipynb). Дальше — [урок 09.4](09.4_prefix_cache.ipynb): как кэш префиксов переживает запросы.
 
 **Источники.** Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23: §4.4, рис. 8, 9 и 15. Документация vLLM, «Automatic Prefix Caching». Zheng et al., [SGLang](https://arxiv.org/abs/2312.07104): RadixAttention.
 """
@@ -408,7 +421,7 @@ r"""
 - Parallel sampling shares the prompt, beam search also the common past of the beams.
 - Automatic caches find common beginnings by themselves: by a chain of hashes over full blocks, or by a tree over tokens.
 
-Now write fork and copy-on-write: [exercise 09.3](../../exercises/en/09.3_prefix_sharing.ipynb).
+Now write fork and copy-on-write: [exercise 09.3](../../exercises/en/09.3_prefix_sharing.ipynb). Next comes [lesson 09.4](09.4_prefix_cache.ipynb): how a prefix cache outlives requests.
 
 **Sources.** Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23: §4.4, figures 8, 9 and 15. vLLM's documentation, “Automatic Prefix Caching”. Zheng et al., [SGLang](https://arxiv.org/abs/2312.07104): RadixAttention.
 """

@@ -780,6 +780,28 @@ print(cache.stats.hit_rate)
 Change the number of blocks and see where the curve levels off: that is the memory which is enough for the service.
 """
 
+# %% [markdown] key="engines" lang="ru"
+r"""
+## Как это устроено в движках
+
+- **vLLM**: ключи считает `vllm/v1/core/kv_cache_utils.py`, ищет по ним `vllm/v1/core/kv_cache_manager.py`, а хранит их и выдаёт свободные блоки `vllm/v1/core/block_pool.py`. Хеш по умолчанию — SHA-256; токены для сравнения не хранятся, совпадения исключает длина хеша.
+- **SGLang**: дерево — `python/sglang/srt/mem_cache/radix_cache.py`, порядок очереди — `python/sglang/srt/managers/schedule_policy.py`. Кроме LRU есть и другие правила вытеснения.
+- **FlashInfer** кэша не ведёт: что общего у запросов, ему говорят таблицы.
+
+Оба движка умеют больше нашего: держат вытесненное в памяти процессора и на диске, ведут кэши слоёв с окном и без него отдельно, сообщают о блоках соседним серверам.
+"""
+
+# %% [markdown] key="engines" lang="en"
+r"""
+## How the engines do it
+
+- **vLLM**: keys are computed in `vllm/v1/core/kv_cache_utils.py`, looked up in `vllm/v1/core/kv_cache_manager.py`, and kept by `vllm/v1/core/block_pool.py`, which also hands out free blocks. The default hash is SHA-256; tokens are not stored for comparison, the length of the hash rules collisions out.
+- **SGLang**: the tree is `python/sglang/srt/mem_cache/radix_cache.py`, the order of the queue `python/sglang/srt/managers/schedule_policy.py`. There are other rules of eviction besides LRU.
+- **FlashInfer** keeps no cache: the tables tell it what requests share.
+
+Both engines do more than ours: they keep what was evicted in CPU memory and on disk, manage the caches of layers with and without a window apart, and tell neighbouring servers about their blocks.
+"""
+
 # %% [markdown] key="summary" lang="ru"
 r"""
 ## Коротко
@@ -791,7 +813,7 @@ r"""
 - Соль в ключе отделяет арендаторов: иначе время ответа выдаёт чужие промпты.
 - При равном блоке оба кэша находят почти одно и то же; порядок очереди и размер пула решают больше.
 
-Напишите поиск по цепочке сами: [упражнение 09.4](../../exercises/ru/09.4_prefix_cache.ipynb).
+Напишите поиск по цепочке сами: [упражнение 09.4](../../exercises/ru/09.4_prefix_cache.ipynb). Дальше — [урок 09.5](09.5_quantization.ipynb): как уместить в те же байты больше токенов.
 
 **Источники.** Документация vLLM, «Automatic Prefix Caching». Zheng et al., [SGLang](https://arxiv.org/abs/2312.07104), §3: RadixAttention. Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.4. Qin et al., Mooncake, FAST'25.
 """
@@ -807,7 +829,7 @@ r"""
 - A salt in the key keeps tenants apart: without it the time of an answer gives other people's prompts away.
 - With equal blocks both caches find nearly the same; the order of the queue and the size of the pool decide more.
 
-Write the lookup along the chain yourself: [exercise 09.4](../../exercises/en/09.4_prefix_cache.ipynb).
+Write the lookup along the chain yourself: [exercise 09.4](../../exercises/en/09.4_prefix_cache.ipynb). Next comes [lesson 09.5](09.5_quantization.ipynb): more tokens in the same bytes.
 
 **Sources.** vLLM's documentation, “Automatic Prefix Caching”. Zheng et al., [SGLang](https://arxiv.org/abs/2312.07104), §3: RadixAttention. Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.4. Qin et al., Mooncake, FAST'25.
 """
