@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from paged_kv.pool import BlockPool
+from paged_kv.pool import BlockPool, real_numbers
 from paged_kv.sequence import Sequence
 
 Array = NDArray[Any]
@@ -93,8 +93,13 @@ def reference_attention(
     ------
     ValueError
         For shapes that do not fit, L = 0, or q or a scale that is not finite.
+    TypeError
+        For K, V or q that do not hold real numbers.
     """
-    K, V = np.asarray(K, np.float32), np.asarray(V, np.float32)
+    K, V = (
+        real_numbers(name, array).astype(np.float32, copy=False)
+        for name, array in (("K", K), ("V", V))
+    )
     if K.ndim != 3 or K.shape != V.shape or not K.size:
         raise ValueError(
             "K and V must both be (L, n_kv_heads, head_dim), none of them 0, "
@@ -110,10 +115,23 @@ def reference_attention(
 def gather_kv(pool: BlockPool, seq: Sequence, layer: int) -> tuple[Array, Array]:
     """Copy a sequence's K and V of one layer out of its blocks, for checking only.
 
+    Parameters
+    ----------
+    pool, seq, layer
+        As for `paged_attention`; the sequence may be empty.
+
     Returns
     -------
     K, V : ndarray, shape (length, n_kv_heads, head_dim)
-        In the pool's dtype.
+        In the pool's dtype (float32 from a quantised pool).
+
+    Raises
+    ------
+    ValueError
+        For a layer outside the pool, a table too short for its length, or block ids
+        outside the pool.
+    RuntimeError
+        For a sequence that was freed.
     """
     K, V = pool.read_blocks(layer, _blocks_of(pool, seq))
     return K[: len(seq)], V[: len(seq)]
@@ -146,6 +164,8 @@ def paged_attention(
     ValueError
         For shapes that do not fit, q or a scale that is not finite, an empty
         sequence, a table too short for its length, or block ids outside the pool.
+    TypeError
+        For q that does not hold real numbers.
     RuntimeError
         For a sequence that was freed.
 
@@ -171,7 +191,8 @@ def partial_attention(
 ) -> AttentionState:
     """Attention over the logical blocks ``start … stop − 1``, to be merged.
 
-    Parameters as for `paged_attention`; `start` and `stop` slice the block table.
+    Parameters and errors as for `paged_attention`; `start` and `stop` slice the block
+    table, and an empty sequence is no error.
 
     Returns
     -------
@@ -206,7 +227,7 @@ def partial_attention(
 
 def _group_heads(q: ArrayLike, n_kv_heads: int, head_dim: int, scale: float) -> Array:
     """Return q · scale as (n_kv_heads, group, head_dim), checked."""
-    q = np.asarray(q)
+    q = real_numbers("q", q)
     if q.ndim != 2 or q.shape[1] != head_dim or len(q) % n_kv_heads or not len(q):
         raise ValueError(
             f"q must be (n_heads, {head_dim}) with n_heads a multiple of "

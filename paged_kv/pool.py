@@ -15,6 +15,9 @@ from paged_kv.spec import whole
 # Whoever uses a pool catches its errors: they can be imported from here too.
 __all__ = ["BlockPool", "DoubleFree", "OutOfBlocks"]
 
+#: Names of the types that K and V can be stored in without a scale.
+FLOATS = ("float16", "float32", "float64", "bfloat16")
+
 
 class BlockPool(BlockAllocator):
     """Blocks of `block_size` token slots for K and V of every layer, in numpy.
@@ -89,7 +92,8 @@ class BlockPool(BlockAllocator):
         Raises
         ------
         ValueError
-            For another shape, or a value that is not finite in the pool's dtype.
+            For another shape, or a value that is not finite in the pool's dtype or,
+            if that is float64, in float32: attention computes in it.
         TypeError
             For something that does not hold real numbers.
         """
@@ -197,20 +201,29 @@ class BlockPool(BlockAllocator):
         return slots
 
     def _as_stored(self, name: str, array: ArrayLike, shape: Seq[int]) -> NDArray[Any]:
-        given = np.asarray(array)
+        given = real_numbers(name, array)
         if given.shape != tuple(shape):
             raise ValueError(f"{name} has shape {given.shape}, expected {tuple(shape)}")
-        if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
-            raise TypeError(f"{name} must hold real numbers, got dtype {given.dtype}")
-        # Too large for the storage type becomes inf here, and is reported as such.
-        with np.errstate(over="ignore"):
+        # Too large for the storage type becomes inf here, and is reported as such; so
+        # is what only float64 can hold, because attention computes in float32.
+        with np.errstate(over="ignore", invalid="ignore"):
             stored = given.astype(self.dtype, copy=False)
-        if not np.isfinite(stored).all():
+            finite = np.isfinite(stored.astype(np.float32, copy=False))
+        if not finite.all():
+            narrowest = "float32" if self.dtype == np.float64 else self.dtype
             raise ValueError(
-                f"{name} has NaN or values too large for {self.dtype}: "
-                f"first at index {tuple(np.argwhere(~np.isfinite(stored))[0].tolist())}"
+                f"{name} has NaN or values too large for {narrowest}: "
+                f"first at index {tuple(np.argwhere(~finite)[0].tolist())}"
             )
         return stored
+
+
+def real_numbers(name: str, array: ArrayLike) -> NDArray[Any]:
+    """Return `array` as numpy's, or raise TypeError when it holds no real numbers."""
+    given = np.asarray(array)
+    if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
+        raise TypeError(f"{name} must hold real numbers, got dtype {given.dtype}")
+    return given
 
 
 def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
@@ -218,9 +231,13 @@ def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
 
     Narrower types need a scale (`quantization`); wider ones some machines lack.
     """
-    found = np.dtype(dtype)
-    if found.name not in ("float16", "bfloat16", "float32", "float64"):
+    try:
+        found = np.dtype(dtype)
+    except TypeError:  # numpy learns "bfloat16" only from ml_dtypes, once imported
+        found = None
+    if found is None or found.name not in FLOATS:
         raise ValueError(
-            f"dtype must be float16, bfloat16, float32 or float64, got {found}"
+            f"dtype must be one of {', '.join(FLOATS)} (the last one from ml_dtypes), "
+            f"got {dtype!r}"
         )
     return found

@@ -145,21 +145,24 @@ def whole(name: str, value: object, least: int) -> int:
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
-def _dtype_name(dtype: object) -> str:
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name  # type: ignore[call-overload]
-    _itemsize(name)
-    return str(name)
+# numpy has no bfloat16 and no 8-bit floats of its own; their bytes are known by name.
+_NARROW = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+
+
+def _dtype_name(dtype: Any) -> str:
+    if isinstance(dtype, str) and dtype in _NARROW:
+        return dtype
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise ValueError(f"unknown dtype {dtype!r}") from None
+    if found.kind not in "fiu" and found.name not in _NARROW:
+        raise ValueError(f"dtype must be of real numbers, got {dtype!r}")
+    return str(found.name)
 
 
 def _itemsize(name: str) -> int:
-    # numpy has no bfloat16 and no 8-bit floats of its own; their size is in the name.
-    narrow = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
-    if name in narrow:
-        return narrow[name]
-    try:
-        return int(np.dtype(name).itemsize)
-    except TypeError:
-        raise ValueError(f"unknown dtype {name!r}") from None
+    return _NARROW.get(name) or np.dtype(name).itemsize
 
 
 #: Shapes from the models' published configurations.

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from paged_kv.pool import real_numbers
+
 Array = NDArray[Any]
 Params = tuple[Array, ...]
 
@@ -51,6 +53,8 @@ class Quantizer(ABC):
         ------
         ValueError
             For a shape or a value that cannot be quantised.
+        TypeError
+            For something that does not hold real numbers.
         """
 
     @abstractmethod
@@ -89,7 +93,7 @@ class Quantizer(ABC):
 
     def _as_block(self, block: ArrayLike) -> NDArray[np.float32]:
         """Return `block` as float32, checked."""
-        given = np.asarray(block)
+        given = real_numbers("block", block)
         if given.ndim < 3:
             raise ValueError(
                 f"block must be (..., n, n_kv_heads, head_dim), got {given.shape}"

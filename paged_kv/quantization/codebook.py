@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paged_kv.quantization.base import LARGEST_FLOAT16, Array, Params, Quantizer
-from paged_kv.quantization.packing import pack, unpack
+from paged_kv.quantization.packing import bit_width, pack, unpack
 
 #: Bits → the positive levels of the codebook with the least squared error for N(0, 1)
 #: (Max, 1960, table I, to more digits). The negative ones mirror them.
@@ -37,11 +37,9 @@ class Codebook(Quantizer):
     """
 
     def __init__(self, bits: int) -> None:
-        if bits not in POSITIVE_LEVELS:
-            raise ValueError(f"bits must be 2, 3 or 4, got {bits!r}")
-        self.bits = bits
-        self.name = f"lloyd-max{bits}/token"
-        positive = np.array(POSITIVE_LEVELS[bits], np.float32)
+        self.bits = bit_width(bits, POSITIVE_LEVELS)
+        self.name = f"lloyd-max{self.bits}/token"
+        positive = np.array(POSITIVE_LEVELS[self.bits], np.float32)
         self.levels: NDArray[np.float32] = np.concatenate([-positive[::-1], positive])
         self.edges = (self.levels[1:] + self.levels[:-1]) / 2
 

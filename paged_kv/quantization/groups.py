@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paged_kv.quantization.base import LARGEST_FLOAT16, Array, Params, Quantizer
-from paged_kv.quantization.packing import pack, unpack
+from paged_kv.quantization.packing import bit_width, pack, unpack
 from paged_kv.spec import whole
 
 
@@ -37,14 +37,13 @@ class GroupedInt(Quantizer):
     def __init__(
         self, bits: int, per: Literal["channel", "token"], group: int = 32
     ) -> None:
-        if bits not in (2, 3, 4, 8):
-            raise ValueError(f"bits must be 2, 3, 4 or 8, got {bits!r}")
         if per not in ("channel", "token"):
             raise ValueError(f'per must be "channel" or "token", got {per!r}')
-        self.bits, self.per, self.group = bits, per, whole("group", group, 1)
+        self.bits, self.per = bit_width(bits), per
+        self.group = whole("group", group, 1)
         self.axis = -3 if per == "channel" else -1
-        self.levels = 2**bits - 1
-        self.name = f"int{bits}/{per}/g{group}"
+        self.levels = 2**self.bits - 1
+        self.name = f"int{self.bits}/{per}/g{group}"
 
     def quantize(self, block: ArrayLike) -> tuple[Array, Params]:
         """See `Quantizer.quantize`; parameters are minimum and step of each group."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paged_kv.quantization.base import Array, Params, Quantizer
-from paged_kv.quantization.packing import pack, unpack
+from paged_kv.quantization.packing import bit_width, pack, unpack
 
 #: The axes of (..., n, n_kv_heads, head_dim) that share a scale.
 AXES = {"block": (-3, -2, -1), "head": (-3, -1), "token": (-1,)}
@@ -77,13 +77,11 @@ class SymmetricInt(Quantizer):
     def __init__(
         self, bits: int = 8, per: Literal["head", "token", "block"] = "head"
     ) -> None:
-        if bits not in (2, 3, 4, 8):
-            raise ValueError(f"bits must be 2, 3, 4 or 8, got {bits!r}")
         if per not in AXES:
             raise ValueError(f"per must be one of {tuple(AXES)}, got {per!r}")
-        self.bits, self.per = bits, per
-        self.q = 2 ** (bits - 1) - 1
-        self.name = f"int{bits}/{per}"
+        self.bits, self.per = bit_width(bits), per
+        self.q = 2 ** (self.bits - 1) - 1
+        self.name = f"int{self.bits}/{per}"
 
     def quantize(self, block: ArrayLike) -> tuple[Array, Params]:
         """See `Quantizer.quantize`; the one parameter is the scale."""

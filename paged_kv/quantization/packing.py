@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paged_kv.spec import whole
+
 # Bits of a code → codes in a word, bytes of a word.
 WORDS = {2: (4, 1), 3: (8, 3), 4: (2, 1), 8: (1, 1)}
+
+
+def bit_width(bits: int, allowed: Iterable[int] = WORDS) -> int:
+    """Return `bits` as an int, or raise ValueError when no code is that wide."""
+    if (width := whole("bits", bits, 1)) not in allowed:
+        raise ValueError(f"bits must be one of {tuple(allowed)}, got {bits!r}")
+    return width
 
 
 def pack(codes: NDArray[Any], bits: int) -> NDArray[np.uint8]:

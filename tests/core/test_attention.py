@@ -254,3 +254,18 @@ def test_gather_gives_copies(rng):
     got, _ = gather_kv(pool, seq, 0)
     got[:] = 0
     assert np.array_equal(gather_kv(pool, seq, 0)[0], K[0])
+
+
+@pytest.mark.parametrize("kind", [complex, object, bool, "U3", "m8[s]"])
+def test_only_real_numbers_are_attended_to(rng, kind):
+    """numpy would cast each of these, dropping an imaginary part or parsing text."""
+    pool, seq, K, V = scattered(rng, 9, 1, 3, 8, 4)
+    q = np.ones((6, 8))
+    for attend in (paged_attention, partial_attention):
+        with pytest.raises(TypeError, match="q must hold real numbers"):
+            attend(pool, seq, 0, q.astype(kind), 0.3)
+    for name in ("K", "V", "q"):
+        arrays = {"K": K[0], "V": V[0], "q": q}
+        arrays[name] = np.ones(arrays[name].shape).astype(kind)
+        with pytest.raises(TypeError, match=f"{name} must hold real numbers"):
+            reference_attention(**arrays, scale=0.3)

@@ -136,9 +136,11 @@ def test_sizes_are_checked(name, bad):
         BlockPool(**(sizes | {name: bad}))
 
 
-@pytest.mark.parametrize("dtype", [np.int32, bool, complex, object, "U3", float8_e5m2])
+@pytest.mark.parametrize(
+    "dtype", [np.int32, bool, complex, object, "U3", float8_e5m2, "float17", 4]
+)
 def test_storage_must_be_a_float_type(dtype):
-    with pytest.raises(ValueError, match="float"):
+    with pytest.raises(ValueError, match="must be one of float16, float32"):
         BlockPool(2, 1, 1, 1, dtype=dtype)
 
 

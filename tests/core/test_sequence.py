@@ -316,12 +316,25 @@ def test_rejected_append_changes_nothing(
     pool.check([seq])
 
 
-def test_value_too_large_for_the_storage_is_refused(make_pool):
-    pool = make_pool(dtype=np.float16)
+@pytest.mark.parametrize(
+    ("dtype", "value", "named"),
+    [
+        (np.float16, 1e5, "float16"),
+        (np.float16, 2**62, "float16"),
+        (np.float32, 1e39, "float32"),
+        # A float64 pool could hold it, but attention is computed in float32.
+        (np.float64, 1e39, "float32"),
+        (np.float64, -1e300, "float32"),
+    ],
+)
+def test_value_too_large_is_refused(make_pool, dtype, value, named):
+    pool = make_pool(dtype=dtype)
     seq = Sequence(pool, "a")
-    big = np.full((2, 3, 4), 1e5)
-    with pytest.raises(ValueError, match="too large for float16"):
+    big = np.full((2, 3, 4), value)
+    with pytest.raises(ValueError, match=f"too large for {named}"):
         seq.append(big, np.zeros_like(big))
+    with pytest.raises(ValueError, match=f"too large for {named}"):
+        seq.extend(np.zeros_like(big)[:, None], big[:, None])
     assert pool.used == 0
 
 

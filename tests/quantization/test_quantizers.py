@@ -133,6 +133,13 @@ def test_not_finite_is_refused(quantizer, bad):
 
 
 @EVERY
+@pytest.mark.parametrize("kind", [complex, object, bool, "U3"])
+def test_only_real_numbers_are_quantised(quantizer, kind):
+    with pytest.raises(TypeError, match="must hold real numbers"):
+        quantizer.quantize(np.ones((2, 2, 8)).astype(kind))
+
+
+@EVERY
 def test_the_largest_allowed_value_reads_back_finite(quantizer):
     largest = quantizer.largest(8)
     assert largest <= LARGEST_FLOAT32 / 2
@@ -287,6 +294,11 @@ def test_fp8_cannot_be_calibrated_on_nothing(sample):
     "make",
     [
         lambda: SymmetricInt(5),
+        lambda: SymmetricInt(8.0),
+        lambda: SymmetricInt("8"),
+        lambda: GroupedInt(4.0, "token"),
+        lambda: Codebook(2.0),
+        lambda: Codebook(True),
         lambda: SymmetricInt(8, "layer"),
         lambda: GroupedInt(1, "token"),
         lambda: GroupedInt(4, "head"),
