@@ -1,9 +1,10 @@
 """Serving many requests at once: four ways to give them memory, and what each costs.
 
-`workload` draws or reads requests, `allocators` gives them memory, `cost` says how long
-an iteration takes, `simulator` puts the three together. `sharing` counts the blocks
-that one request saves when its answers share their beginnings; `paper` holds the
-experiment of the PagedAttention paper, to compare with.
+`workload` draws requests and `trace` reads them, `allocators` gives them memory, `cost`
+says how long an iteration takes, `simulator` puts these together, and `report` shows
+what came out. `sharing` counts the blocks that one request saves when its answers share
+their beginnings; `prefix_workload` compares prefix caches; `paper` holds the experiment
+of the PagedAttention paper, to compare with.
 """
 
 from paged_kv.serving.allocators import (
@@ -20,14 +21,13 @@ from paged_kv.serving.cost import CostModel
 from paged_kv.serving.report import Table, number, size, summary, system_name
 from paged_kv.serving.sharing import Sharing, beam_search, parallel_sampling
 from paged_kv.serving.simulator import Result, Sample, simulate
+from paged_kv.serving.trace import TraceError, read_trace
 from paged_kv.serving.workload import (
     ALPACA,
     SHAREGPT,
     Lengths,
-    TraceError,
     Workload,
     poisson_workload,
-    read_trace,
 )
 
 __all__ = [

@@ -11,6 +11,7 @@ from paged_kv import BlockPool, OutOfBlocks
 from paged_kv.caching import NeverFits
 from paged_kv.prefix_cache import PrefixCache
 from paged_kv.radix_cache import RadixCache
+from paged_kv.serving import TraceError
 from paged_kv.serving.prefix_workload import (
     PREFIX_WORKLOADS,
     PrefixRequest,
@@ -21,7 +22,6 @@ from paged_kv.serving.prefix_workload import (
     system_prompts,
     tree_of_thought,
 )
-from paged_kv.serving.workload import TraceError
 
 CACHES = [PrefixCache, RadixCache]
 TRACE = Path(__file__).parents[3] / "shared/traces/mooncake_synthetic.jsonl"
