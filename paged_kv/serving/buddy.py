@@ -42,8 +42,13 @@ class BuddyAllocator:
         -------
         int or None
             Its first slot. The chunk is `chunk_size(size)` slots long.
+
+        Raises
+        ------
+        ValueError
+            For a size that is not a whole number of at least 1.
         """
-        wanted = (size - 1).bit_length()
+        wanted = self.chunk_size(size).bit_length() - 1
         for order in range(wanted, len(self._free)):
             if self._free[order]:
                 start, _ = self._free[order].popitem()
@@ -74,7 +79,7 @@ class BuddyAllocator:
     @staticmethod
     def chunk_size(size: int) -> int:
         """Slots of the chunk that a request for `size` slots gets."""
-        return 1 << (size - 1).bit_length()
+        return 1 << (whole("size", size, 1) - 1).bit_length()
 
     @property
     def largest(self) -> int:

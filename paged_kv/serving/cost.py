@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from paged_kv.spec import KVCacheSpec
+from paged_kv.spec import KVCacheSpec, whole
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class CostModel:
     Raises
     ------
     ValueError
-        For a negative or infinite value, or a bandwidth of 0.
+        For a negative or infinite value, a bandwidth of 0, or values so small that an
+        iteration takes no time.
     """
 
     weight_bytes: float
@@ -49,6 +50,11 @@ class CostModel:
                 raise ValueError(f"{name} must be finite and >= 0, got {value!r}")
         if not self.bandwidth:
             raise ValueError("bandwidth must be bytes/s > 0, got 0")
+        if not self.seconds(1, 1):
+            raise ValueError(
+                "an iteration must take time: weight_bytes, kv_bytes_per_token or an "
+                f"overhead must be larger than in {self}"
+            )
 
     @classmethod
     def of(
@@ -60,7 +66,15 @@ class CostModel:
         overhead: float = 0.0,
         overhead_per_request: float = 0.0,
     ) -> CostModel:
-        """Return the model for a spec on a device of `bandwidth` B/s and `flops`."""
+        """Return the model for a spec on a device of `bandwidth` B/s and `flops`.
+
+        Raises
+        ------
+        ValueError
+            As the class, or for flops that are not above 0.
+        """
+        if not flops > 0:
+            raise ValueError(f"flops must be FLOP/s > 0, got {flops!r}")
         return cls(
             spec.weight_bytes(),
             spec.bytes_per_token(),
@@ -92,5 +106,7 @@ class CostModel:
 
         A kernel that walks a block table reads less evenly, and small blocks more so.
         """
-        slower = self.kv_bytes_per_token * (1 + tokens / block_size)
+        slower = self.kv_bytes_per_token * (
+            1 + tokens / whole("block_size", block_size, 1)
+        )
         return replace(self, kv_bytes_per_token=slower)

@@ -179,6 +179,27 @@ def test_impossible_sizes_are_refused(make, message):
         make()
 
 
+@every
+def test_a_request_that_runs_is_not_admitted_again(make):
+    a = make()
+    a.admit(3, 10, 5)
+    before = a.usage()
+    with pytest.raises(ValueError, match="request 3 is running already"):
+        a.admit(3, 10, 5)
+    assert (a.usage(), len(a)) == (before, 1)
+    a.release(3)
+    assert a.usage().tokens == 0
+
+
+@pytest.mark.parametrize("name", ["max", "pow2", "oracle"])
+def test_a_reservation_is_never_shorter_than_its_request(name):
+    a = MAKERS[name]()
+    with pytest.raises(ValueError, match="of 129 tokens is longer than 128"):
+        a.admit(0, 100, 29)
+    assert a.usage().other == SLOTS
+    assert a.admit(0, 100, 28)
+
+
 def test_the_audit_sees_a_lost_block():
     a = PagedAllocator(160)
     a.admit(0, 40, 5)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +60,22 @@ def test_equal_chunks_leave_no_such_pieces():
     for start in starts[::2]:
         buddy.release(start)
     assert all(buddy.allocate(8) is not None for _ in range(4))
+
+
+@pytest.mark.parametrize("size", [0, -1, -7, 1.5, True, None, "3"])
+def test_sizes_that_are_no_number_of_slots_are_refused(size):
+    buddy = BuddyAllocator(64)
+    for take in (buddy.allocate, buddy.chunk_size):
+        with pytest.raises(ValueError, match="size must be a whole number >= 1"):
+            take(size)
+    assert buddy.free == 64
+
+
+def test_numpy_sizes_are_as_good_as_python_ones():
+    buddy = BuddyAllocator(512)
+    assert buddy.chunk_size(np.uint8(200)) == 256
+    assert buddy.allocate(np.int8(100)) is not None
+    assert buddy.free == 512 - 128
 
 
 @pytest.mark.parametrize("start", [0, 8, 3, -1, 64])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paged_kv import KVCacheSpec
 from paged_kv.serving import (
     ALPACA,
     BlockCounter,
@@ -219,6 +220,12 @@ def test_progress_shows_on_a_terminal_only(cost, monkeypatch):
         ({"bandwidth": -1}, "bandwidth"),
         ({"overhead": math.nan}, "overhead"),
         ({"weight_bytes": math.inf}, "weight_bytes"),
+        ({"weight_bytes": 0, "kv_bytes_per_token": 0}, "must take time"),
+        ({"weight_bytes": 1e-300, "bandwidth": 1e300, "kv_bytes_per_token": 0}, "time"),
+        (
+            {"weight_bytes": 0, "kv_bytes_per_token": 0, "prefill_per_token": 1},
+            "must take time",
+        ),
     ],
 )
 def test_a_cost_that_is_no_time_is_refused(change, message):
@@ -226,3 +233,15 @@ def test_a_cost_that_is_no_time_is_refused(change, message):
         CostModel(
             **{"weight_bytes": 1, "kv_bytes_per_token": 1, "bandwidth": 1} | change
         )
+
+
+@pytest.mark.parametrize("flops", [0, -1.0, math.nan])
+def test_a_device_that_computes_nothing_is_refused(flops):
+    with pytest.raises(ValueError, match="flops"):
+        CostModel.of(KVCacheSpec(1, 1, 1), 1e9, flops)
+
+
+@pytest.mark.parametrize("block_size", [0, -16, 1.5])
+def test_a_block_cost_needs_a_block_size(cost, block_size):
+    with pytest.raises(ValueError, match="block_size"):
+        cost.with_block_cost(block_size, 1)

@@ -119,6 +119,11 @@ class Allocator(ABC):
         -------
         bool
             Whether it was admitted.
+
+        Raises
+        ------
+        ValueError
+            When the request is running already, or is longer than the model allows.
         """
 
     @abstractmethod
@@ -142,6 +147,10 @@ class Allocator(ABC):
     @abstractmethod
     def usage(self) -> Usage:
         """Return where the slots are now."""
+
+    def _require_new(self, request: int) -> None:
+        if request in self._held:
+            raise ValueError(f"request {request} is running already")
 
     def _grow(self, steps: int) -> int:
         """Move on and return the sum of `tokens` over the states after each step."""

@@ -51,6 +51,7 @@ class BlockCounter(Allocator):
 
     def admit(self, request: int, length: int, remaining: int) -> bool:
         """See `Allocator.admit`; the blocks of the next iteration must be there too."""
+        self._require_new(request)
         growth = self._starts[self.iteration % self.block_size]
         needed = self.used + growth + self.blocks_for(length + 1)
         if needed > self.num_blocks - self.watermark_blocks:

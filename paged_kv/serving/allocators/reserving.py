@@ -33,11 +33,16 @@ class ReservingAllocator(Allocator):
 
     def admit(self, request: int, length: int, remaining: int) -> bool:
         """See `Allocator.admit`."""
+        self._require_new(request)
+        final = length + remaining
+        if final > self.max_len:
+            raise ValueError(
+                f"request {request} of {final} tokens is longer than {self.max_len}"
+            )
         reserved = self.reserve(length, remaining)
         start = self.buddy.allocate(reserved)
         if start is None:
             return False
-        final = length + remaining
         self._held[request] = Held(length - self.iteration, final, reserved, start)
         self.tokens += length
         self._final += final
