@@ -75,7 +75,10 @@ def points(exercise: str, *objects: object) -> int:
 
 
 def progress() -> Note:
-    """Return how many exercises have passed since the kernel was started."""
+    """Return how many exercises have passed since the kernel was started.
+
+    Optional ones are listed, and not counted.
+    """
     required = [e for e in EXERCISES.values() if not e.optional]
     n = sum(_states.get(e.id) == "passed" for e in required)
     title = trn(
@@ -84,10 +87,10 @@ def progress() -> Note:
         n,
         total=len(required),
     )
-    lines = [
-        f"{e.id} {e.title()}: {state_word(_states.get(e.id, ''))}"
-        for e in EXERCISES.values()
-    ]
+    lines = []
+    for e in EXERCISES.values():
+        name = f"{e.id} {e.title()}" + (f" ({tr('optional')})" if e.optional else "")
+        lines.append(f"{name}: {state_word(_states.get(e.id, ''))}")
     return Note(title, tuple(lines))
 
 

@@ -111,5 +111,7 @@ ATTENTION = Exercise(
     not_verified=lambda: (
         tr("speed"),
         tr("more than one query per sequence (prefill)"),
+        tr("the exact types of the exceptions"),
+        tr("differences below 0.00001: they are rounding"),
     ),
 )

@@ -102,6 +102,8 @@ SHARING = Exercise(
     hints=_hints,
     not_verified=lambda: (
         tr("prefix caching without an explicit fork: it belongs to 09.4"),
+        tr("the order in which `free()` lets go of the blocks"),
+        tr("the exact types of the exceptions"),
         tr("use from several threads"),
     ),
     explain=_explain,

@@ -168,6 +168,44 @@ def reference_attention(K, V, q, scale):
     return np.array(rows, np.float32)
 """
 
+WHERE = """
+def paged_attention(pool, seq, layer, q, scale):
+    # Whole blocks, from the last to the first, and zeros where nobody wrote.
+    if len(seq) == 0:
+        raise ValueError("empty")
+    n_kv, d = pool.k.shape[3:]
+    if q.ndim != 2 or q.shape[1] != d or len(q) % n_kv:
+        raise ValueError(q.shape)
+    q = q.reshape(n_kv, -1, d)
+    m = np.float32(-1e30)  # one maximum for all heads
+    l, acc = np.zeros(q.shape[:2], np.float32), np.zeros(q.shape, np.float32)
+    for i in reversed(range(len(seq.block_table))):
+        used = i * pool.block_size + np.arange(pool.block_size) < len(seq)
+        K, V = (
+            np.where(used[:, None, None], x[layer, seq.block_table[i]], 0)
+            for x in (pool.k, pool.v)
+        )
+        S = np.einsum("kgd,tkd->kgt", q, K) * float(scale)
+        S[..., ~used] = -np.inf
+        new = max(m, S.max())
+        P, a = np.exp(S - new), np.exp(m - new)
+        l, acc = l * a + P.sum(-1), acc * a + np.einsum("kgt,tkd->kgd", P, V)
+        m = new
+    return (acc / l[..., None]).reshape(-1, d)
+"""
+
+TORCH = """
+import torch
+
+
+def reference_attention(K, V, q, scale):
+    K, V, q = (torch.from_numpy(np.array(x)) for x in (K, V, q))
+    group = len(q) // K.shape[1]
+    K, V = K.repeat_interleave(group, 1), V.repeat_interleave(group, 1)
+    weights = torch.softmax(torch.einsum("hd,thd->ht", q, K) * float(scale), -1)
+    return torch.einsum("ht,thd->hd", weights, V).numpy()
+"""
+
 MODULE = "\nfrom paged_kv import paged_attention, reference_attention\n"
 
 
@@ -182,6 +220,8 @@ def solutions(right):
         "float64, repeated heads, several blocks": DOUBLE,
         "views of a layer": ONE_VIEW,
         "another reference": REFERENCE,
+        "backwards, whole blocks, one maximum": WHERE,
+        "a reference in torch": TORCH,
         "the module's own": MODULE,
     }
     return {name: right + text for name, text in texts.items()}

@@ -212,6 +212,63 @@ CHANGES = {
             "self.block_table = np.append(self.block_table, pool.allocate())",
         ),
     ),
+    "dict in the order of release": (
+        (LIST, "self._free = dict.fromkeys(range(num_blocks))"),
+        ("self._free.pop()", "self._free.popitem()[0]"),
+        ("self._free.append(block)", "self._free[block] = None"),
+    ),
+    "k and v are views of one array": (
+        (
+            "        self.k = np.empty(shape, dtype)\n"
+            "        self.v = np.empty(shape, dtype)\n",
+            "        self.k, self.v = np.empty((2, *shape), dtype)\n",
+        ),
+    ),
+    "a block's layers are neighbours in memory": tuple(
+        (
+            f"self.{name} = np.empty(shape, dtype)",
+            f"self.{name} = np.empty((num_blocks, n_layers, *shape[2:]), dtype)"
+            ".swapaxes(0, 1)",
+        )
+        for name in "kv"
+    ),
+    "the length follows from the last block": (
+        (
+            "        self.length = 0\n\n    def __len__(self):\n"
+            "        return self.length\n",
+            "        self._filled = 0\n\n    def __len__(self):\n"
+            "        full = max(len(self.block_table) - 1, 0)\n"
+            "        return full * self.pool.block_size + self._filled\n\n"
+            "    length = property(__len__)\n",
+        ),
+        ("slot = self.length % pool", "slot = self._filled % pool"),
+        ("        self.length += 1\n", "        self._filled = slot + 1\n"),
+        ("        self.length = 0\n", "        self._filled = 0\n"),
+    ),
+    "the table is made of objects": (
+        (
+            "class Sequence:\n",
+            "@dataclass\nclass Entry:\n    id: int\n\n\nclass Sequence:\n",
+        ),
+        (
+            "        self.block_table = []\n        self.length = 0\n\n    def __len__",
+            "        self._entries = []\n        self.length = 0\n\n"
+            "    block_table = property(lambda self: [e.id for e in self._entries])\n\n"
+            "    def __len__",
+        ),
+        (
+            "self.block_table.append(pool.allocate())",
+            "self._entries.append(Entry(pool.allocate()))",
+        ),
+        ("        self.block_table = []\n", "        self._entries = []\n"),
+    ),
+    "slots in place of a dict": (
+        (
+            "class Sequence:\n",
+            "class Sequence:\n"
+            '    __slots__ = ("pool", "seq_id", "block_table", "length")\n\n',
+        ),
+    ),
     "one view per layer and slot": (
         (
             "        pool.k[:, block, slot] = k\n        pool.v[:, block, slot] = v\n",

@@ -107,6 +107,23 @@ CHANGES = {
             "self.block_table = (*self.block_table[:-1], new)",
         ),
     ),
+    "fork without __init__": (
+        (
+            FORK,
+            "        child = object.__new__(type(self))\n"
+            "        child.pool, child.seq_id = self.pool, new_id\n",
+        ),
+    ),
+    "the old block is let go without release": (
+        ("        pool.release(old)\n", "        pool.ref[old] -= 1\n"),
+    ),
+    "forks of forks in the experiment": (
+        (
+            '[base.fork(f"req{i}") for i in range(forks)]',
+            "[base.fork(0)]\n    while len(requests) < forks:\n"
+            "        requests.append(requests[-1].fork(len(requests)))",
+        ),
+    ),
     "releases the head first": (("reversed(self.block_table)", "self.block_table"),),
 }
 TEXTS = {

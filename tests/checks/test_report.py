@@ -261,6 +261,13 @@ def test_progress_counts_what_passed_last():
     ]
 
 
+@pytest.mark.parametrize(("lang", "word"), [("en", "optional"), ("ru", "по желанию")])
+def test_progress_says_which_exercises_are_optional(lang, word):
+    use_language(lang)
+    for line in repr(progress()).splitlines()[1:]:
+        assert (f"({word})" in line) == EXERCISES[line.split()[0]].optional, line
+
+
 def test_progress_has_russian_plurals():
     use_language("ru")
     assert "Пройдено 0 упражнений" in repr(progress())
