@@ -11,9 +11,11 @@ import nbformat
 
 from . import languages, prose, stored
 from .execute import execute
+from .limits import length_problems, listing, size_problem
 from .links import link_problems, markdown
 from .master import CourseError, Master, find_masters, read_master
 from .notebook import Target, assemble, targets
+from .numbers import CITED, number_problems, read_cited
 from .outputs import normalise, output_problems
 from .solution import leaks, secrets
 from .spelling import DICTIONARIES, find_dictionaries, spelling_problems
@@ -70,6 +72,7 @@ def run(notebooks: dict[str, Any], root: Path) -> list[str]:
 def content_problems(target: Target, notebook: Any) -> list[str]:
     """Judge an executed notebook: its outputs, and leaks of the solution."""
     problems = output_problems(notebook, target.lang)
+    problems += length_problems(notebook, target.kind)
     if target.kind == "exercises":
         problems += leaks(secrets(target.master, target.lang), notebook)
     return [f"{target.path}: {problem}" for problem in problems]
@@ -125,6 +128,7 @@ def check(root: Path, *, outputs: bool) -> list[str]:
     if outputs:
         problems += run(notebooks, root)
     texts = []
+    kept = {}
     for target in wanted:
         built = notebooks[target.path]
         texts += markdown(target.path, built)
@@ -132,12 +136,22 @@ def check(root: Path, *, outputs: bool) -> list[str]:
         if found is None:
             problems.append(f"{target.path}: not built")
             continue
+        kept[target.path] = found
         problems += stored.differences(target.path, found, built, outputs=outputs)
         problems += content_problems(target, found)
+        problems += size_problem(root, target.path)
+    problems += number_problems(masters, kept, read_cited(root / CITED))
     for path in [*root.glob("*.md"), *root.glob("course/*.md")]:
         name = path.relative_to(root).as_posix()
         texts.append((name, path.read_text(encoding="utf-8")))
     return problems + link_problems(texts, root)
+
+
+def long_things(root: Path) -> list[str]:
+    """Return lines about the longest cells and outputs, and the largest notebooks."""
+    paths = [target.path for target in targets(read_masters(root))]
+    found = {path: stored.read(root, path) for path in paths}
+    return list(listing(root, {path: nb for path, nb in found.items() if nb}))
 
 
 def spell(root: Path) -> list[str]:
@@ -166,6 +180,7 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     two = commands.add_parser("check", help="are the stored notebooks the masters'?")
     two.add_argument("--execute", action="store_true", help="compare outputs as well")
     commands.add_parser("spelling", help="are the words right in both languages?")
+    commands.add_parser("listing", help="show the longest cells, outputs and files")
     three = commands.add_parser("acknowledge", help="both languages say the same")
     three.add_argument("select", nargs="?", default="", help="part of a master's name")
     options = parser.parse_args(arguments)
@@ -175,6 +190,9 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
             found = languages.pairs(read_masters(root, options.select))
             changed = languages.acknowledge(root / _LOCK, found, options.select)
             print(f"{changed} lines of {_LOCK} changed")
+            return 0
+        if options.command == "listing":
+            print("\n".join(long_things(root)))
             return 0
         if options.command == "notebooks":
             problems = build(root, options.select)

@@ -18,6 +18,9 @@ _PATH = re.compile(
     r"""(?:^|[\s"'(=])(?:/[\w.-]+/[\w.-]+|[A-Za-z]:\\\w|file://)""", re.M
 )
 _TAG = re.compile(r"<(style|script)\b.*?</\1>|</?[a-zA-Z!][^>]*>", re.S)
+_PICTURE = re.compile(r"<(?:img|svg)\b[^>]*>")
+# Words beside it say the same, or its own do.
+_SAYS = re.compile(r"""aria-hidden="true"|(?:alt|aria-label(?:ledby)?)=["'][^"']""")
 # A Russian «с» is a unit only at the end of a phrase, else a preposition.
 _SECONDS = re.compile(
     r"(?<![\w.])\d[\d.,]*\s?(?:(?:[mnuµμ]?s|sec|seconds?|мс|мкс|нс|секунд\w*)\b"
@@ -78,6 +81,16 @@ def _output_faults(output: Any) -> list[str]:
     plain = output.data.get("text/plain", "")
     if plain.startswith("<Figure size") and "image/png" not in output.data:
         return ["a figure without its image"]
+    described = output.metadata.get("image/png", {}).get("alt", "").strip()
+    if "image/png" in output.data and not described:
+        return ["a figure without alternative text (`paged_kv.figures.style` sets it)"]
+    mute = [
+        tag
+        for tag in _PICTURE.findall(output.data.get("text/html", ""))
+        if not _SAYS.search(tag)
+    ]
+    if mute:
+        return [f"a picture without alternative text: {mute[0]}"]
     return []
 
 

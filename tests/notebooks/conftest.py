@@ -49,10 +49,12 @@ print("{{lang}}", Path.cwd().name, 2 + 2)
 
 # %% key="figure"
 import matplotlib.pyplot as plt
+from IPython.display import display
 
 figure, axes = plt.subplots()
 _ = axes.plot([1, 2])
-plt.show()
+plt.close(figure)
+display(figure, metadata={"image/png": {"alt": "a line"}})
 
 # %% key="widget"
 import ipywidgets
@@ -125,6 +127,11 @@ check(
 )
 '''
 
+CITED = """
+["lessons/09_0_memory"]
+16 = "MiB, from the paper"
+"""
+
 INDEX = r'''# %% [markdown] key="title" lang="ru"
 r"""
 # Модуль
@@ -193,6 +200,7 @@ def built_tree(tmp_path_factory) -> SimpleNamespace:
     course.write("lesson", LESSON)
     course.write("exercise", EXERCISE)
     course.write("index", INDEX)
+    course.write("course/cited.toml", CITED)
     assert main(["notebooks"], root) == 0
     assert main(["acknowledge"], root) == 0
     return SimpleNamespace(root=root)
