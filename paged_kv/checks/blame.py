@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import linecache
 import sysconfig
 import traceback
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 
 from paged_kv.checks.script import FILE
 from paged_kv.checks.show import clean
@@ -23,11 +24,29 @@ _NOT_HERS = (
 
 def student_code(error: BaseException) -> tuple[CodeType, int] | None:
     """Return the innermost code of the student on the traceback, and its line."""
+    found = _student_frame(error)
+    return (found[0].f_code, found[1]) if found else None
+
+
+def _student_frame(error: BaseException) -> tuple[FrameType, int] | None:
     found = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if not frame.f_code.co_filename.startswith(_NOT_HERS):
-            found = frame.f_code, line
+            found = frame, line
     return found
+
+
+def replaced_builtins(error: BaseException) -> list[str]:
+    """Return the built-in names, such as list, that mean something else there."""
+    found = _student_frame(error)
+    if found is None:
+        return []
+    frame, _ = found
+    return [
+        name
+        for name in frame.f_code.co_names
+        if name in frame.f_globals and hasattr(builtins, name)
+    ]
 
 
 def student_line(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paged_kv.checks.blame import student_code
+from paged_kv.checks.blame import replaced_builtins, student_code
 from paged_kv.checks.runner import OutputLimit, TimeLimit, run_guarded
 from paged_kv.checks.script import Wrong
 from paged_kv.checks.show import clean
@@ -43,6 +43,16 @@ def explain_exception(error: BaseException) -> Wrong:
         )
     if isinstance(error, KeyboardInterrupt):
         return Wrong("interrupted", tr("The check was interrupted. Run it again."))
+    if isinstance(error, TypeError) and (names := replaced_builtins(error)):
+        return Wrong(
+            "builtin-replaced",
+            tr(
+                "Your code raised {error}. A cell has given another meaning to "
+                "`{names}`: use another name there, and restart the kernel.",
+                error=_text(error),
+                names=", ".join(names),
+            ),
+        )
     if student_code(error) is None:
         if isinstance(error, AttributeError) and error.name:
             return Wrong(

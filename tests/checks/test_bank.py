@@ -1,5 +1,6 @@
 """Every known mistake gets its own diagnosis; every right design passes."""
 
+import importlib
 import re
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import paged_kv
 from paged_kv.checks import check
+from paged_kv.checks.registry import EXERCISES
 from paged_kv.messages import use_language
 from tests.checks import (
     different_attention,
@@ -33,6 +35,12 @@ DIFFERENT = {
     "09.1": different_block_pool.solutions(right_source("09.1")),
     "09.2": different_attention.solutions(right_source("09.2")),
     "09.3": different_sharing.solutions(right_source("09.3")),
+}
+# The banks of the optional exercises stand beside the tests of their subjects.
+OPTIONAL = {
+    "09.4": "tests.caches.test_exercise",
+    "09.5": "tests.quantization.test_exercise",
+    "09.6": "tests.gpu.test_exercise",
 }
 ALL = [
     pytest.param(exercise, mistake, id=f"{exercise} {mistake.name}")
@@ -102,3 +110,14 @@ def test_the_bank_is_large_enough(exercise):
     assert len({m.code for m in BANK[exercise]}) >= 15
     assert len({m.name for m in BANK[exercise]}) == len(BANK[exercise])
     assert len(DIFFERENT[exercise]) > 6
+
+
+def test_every_exercise_has_a_bank():
+    assert {*BANK, *OPTIONAL} == {*EXERCISES}
+    assert {e.id for e in EXERCISES.values() if e.optional} == {*OPTIONAL}
+
+
+@pytest.mark.parametrize("exercise", OPTIONAL)
+def test_the_bank_of_an_optional_exercise_is_large_enough(exercise):
+    mistakes = importlib.import_module(OPTIONAL[exercise]).MISTAKES
+    assert len({code for code, *_ in mistakes.values()}) >= 5

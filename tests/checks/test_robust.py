@@ -242,6 +242,13 @@ def test_replaced_numpy_is_named(monkeypatch, name):
     assert report.passed or f"np.{name}" in report.message
 
 
+def test_a_builtin_that_a_cell_has_overwritten_is_named():
+    source = "list = [1, 2]\n" + right_source("09.1")
+    report = check("09.1", *answer("09.1", source))
+    assert (report.state, report.code) == ("raised", "builtin-replaced")
+    assert "`list`" in report.message
+
+
 def test_replaced_numpy_that_still_works_is_accepted(monkeypatch):
     objects = answer("09.2", right_source("09.2"))
     original = np.exp
