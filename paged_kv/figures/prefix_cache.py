@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paged_kv.figures.style import BLUE, GREY, VERMILION, Described, subplots
+from paged_kv.figures.style import (
+    BLUE,
+    GREY,
+    VERMILION,
+    Described,
+    named_line,
+    subplots,
+)
 from paged_kv.messages import tr
 from paged_kv.serving import number
 
@@ -92,15 +99,7 @@ def tail_or_head_first(
         (tail_first, CHAIN, tr("freed tail first"), (8, 4)),
         (head_first, TREE, tr("freed head first"), (8, 8)),
     ):
-        ax.plot(taken, values, markersize=4, **look)
-        at = len(taken) // 3
-        ax.annotate(
-            name,
-            (taken[at], values[at]),
-            where,
-            textcoords="offset points",
-            color=look["color"],
-        )
+        named_line(ax, taken, values, name, len(taken) // 3, where, **look)
     ax.set_title(tr("What is left of a prompt whose blocks are being reused"))
     ax.set_xlabel(tr("blocks of it that were handed out again"))
     ax.set_ylabel(tr("tokens still found"))
@@ -134,15 +133,8 @@ def order_of_service(
         (fcfs, PLAIN, tr("first come, first served")),
     ):
         values = [100 * rate for rate in rates]
-        ax.plot(range(len(waiting)), values, markersize=4, **look)
-        ax.annotate(
-            name,
-            (len(waiting) - 1, values[-1]),
-            (0, 8),
-            textcoords="offset points",
-            ha="right",
-            color=look["color"],
-        )
+        places = range(len(waiting))
+        named_line(ax, places, values, name, -1, (0, 8), "right", **look)
     ax.set_xticks(range(len(waiting)), [str(n) for n in waiting])
     ax.set_ylim(0, 100)
     ax.set_title(tr("What the order of service does to the hit rate"))

@@ -19,6 +19,7 @@ from paged_kv.figures.style import (
     SKY,
     VERMILION,
     Described,
+    localise,
     subplots,
 )
 from paged_kv.messages import tr
@@ -207,14 +208,8 @@ def sensitivity(
 
 
 def _plain_numbers(ax: Axes) -> None:
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _short(v)))
+    localise(ax.xaxis)
     ax.xaxis.set_minor_formatter(FuncFormatter(lambda v, _: ""))
-
-
-def _short(value: float) -> str:
-    """Return a tick's number without trailing zeros, marked as in the language."""
-    digits = next(n for n in range(7) if round(value, n) == value or n == 6)
-    return number(value, digits)
 
 
 def _percent(value: float) -> str:

@@ -1,20 +1,33 @@
-"""What all figures have in common: colours, size, background, and a description."""
+"""What all figures have in common: colours, lines, numbers, and a description."""
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from html import escape
 from io import BytesIO
 from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from paged_kv.serving import number
 
 # Okabe–Ito, safe for colour-blind readers; vermilion marks what the text is about.
 BLUE, VERMILION = "#0072B2", "#D55E00"
 GREEN, ORANGE, PURPLE, SKY = "#009E73", "#E69F00", "#CC79A7", "#56B4E9"
 INK, GREY, LIGHT = "#1a1a1a", "#767676", "#D9D9D9"
+
+#: A second channel beside colour, so that systems differ in grey as well.
+LINES: tuple[dict[str, Any], ...] = (
+    {"color": GREY, "linestyle": ":", "marker": "s"},
+    {"color": ORANGE, "linestyle": "-.", "marker": "^"},
+    {"color": GREEN, "linestyle": "--", "marker": "D"},
+    {"color": BLUE, "linestyle": "-", "marker": "o"},
+)
 
 
 class Described:
@@ -72,3 +85,32 @@ def subplots(
     for ax in axes[0]:
         ax.spines[["top", "right"]].set_visible(False)
     return figure, tuple(axes[0])
+
+
+def named_line(
+    ax: Axes,
+    x: Sequence[float],
+    y: Sequence[float],
+    name: str,
+    at: int,
+    offset: tuple[float, float],
+    ha: str = "left",
+    **look: Any,
+) -> None:
+    """Draw a line with its name beside point `at`, `offset` points away from it."""
+    ax.plot(x, y, markersize=4, **look)
+    place = (x[at], y[at])
+    colour = look["color"]
+    ax.annotate(name, place, offset, textcoords="offset points", ha=ha, color=colour)
+
+
+def localise(*axes: Axis) -> None:
+    """Write the numbers of axes as the current language does."""
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+
+
+def plain_number(value: float) -> str:
+    """Return a number with no more than the decimals it needs."""
+    digits = next((d for d in range(6) if abs(value - round(value, d)) < 1e-9), 6)
+    return number(value, digits)
