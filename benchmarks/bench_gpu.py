@@ -8,11 +8,15 @@ from __future__ import annotations
 import torch
 from timing import report
 
-from paged_kv.gpu import paged_attention_decode, usable_backends
-from paged_kv.gpu.measure import copy_bandwidth, decode_problem, fastest
+from paged_kv.gpu.measure import (
+    copy_bandwidth,
+    decode_problem,
+    decode_ways,
+    fastest,
+)
+from paged_kv.messages import use_language
 
 N_HEADS, N_KV_HEADS, HEAD_DIM = 32, 8, 128
-SCALE = HEAD_DIM**-0.5
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 if CUDA:
@@ -26,25 +30,13 @@ else:
 def decode(num_seqs: int, length: int, dtype: torch.dtype, bandwidth: float) -> None:
     """Time one decode step of one layer, and tell how fast K and V were read."""
     p = decode_problem(num_seqs, length, N_HEADS, N_KV_HEADS, HEAD_DIM, dtype, DEVICE)
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-    options = {"scale": SCALE, "enable_gqa": True}
-    # All query heads of a KV head as rows of one product: SDPA reads K and V once.
-    grouped = p.q.view(num_seqs, N_KV_HEADS, -1, HEAD_DIM)
-    runs = {
-        "SDPA, contiguous": lambda: sdpa(p.q[:, :, None], p.K, p.V, **options),
-        "SDPA, contiguous, heads grouped": lambda: sdpa(grouped, p.K, p.V, scale=SCALE),
-    }
-    for backend in usable_backends() if CUDA else ("torch",):
-        runs[f"paged, {backend}"] = lambda backend=backend: paged_attention_decode(
-            *p.paged, SCALE, backend=backend
-        )
-    tolerance = {"atol": 2e-2, "rtol": 2e-2} if dtype != torch.float32 else {}
-    for run in runs.values():
-        out = run().reshape(num_seqs, N_HEADS, HEAD_DIM).float()
-        torch.testing.assert_close(
-            out, runs["paged, torch"](), **tolerance or {"atol": 1e-5, "rtol": 1e-4}
-        )
-    seconds = fastest(runs, budget=2)
+    ways = decode_ways(p)
+    close = {"atol": 1e-5, "rtol": 1e-4}
+    if dtype != torch.float32:
+        close = {"atol": 2e-2, "rtol": 2e-2}
+    for way in ways.values():
+        torch.testing.assert_close(way().float(), ways["paged, torch"](), **close)
+    seconds = fastest(ways, budget=2)
     report(f"decode, {num_seqs} x {length} tokens, {dtype}", seconds)
     for name, value in seconds.items():
         rate = p.kv_bytes / value
@@ -52,6 +44,7 @@ def decode(num_seqs: int, length: int, dtype: torch.dtype, bandwidth: float) -> 
 
 
 if __name__ == "__main__":
+    use_language("en")
     rate = copy_bandwidth(DEVICE)
     print(f"\n{DEVICE}: copying moves {rate / 1e9:.1f} GB/s (read and written)")
     for dtype in DTYPES:

@@ -126,7 +126,7 @@ r"""
 r"""
 ## Правила
 
-1. Логический блок `i` — это физический блок из таблицы. Строки таблицы длиной `width`, хвост строки добит $-1$.
+1. Логический блок `i` — это физический блок из таблицы. Строки таблицы длиной `width`, хвост строки дополнен числами $-1$.
 2. Слоты за концом запроса не загружаются: там может лежать NaN, а $0 \cdot \mathrm{NaN}$ — это NaN. Их оценки — $-\infty$.
 3. Номер блока переводится в `int64` **до** умножения.
 4. Пишите только на языке Triton: ни numpy, ни `@` в ядре нет.
@@ -374,7 +374,10 @@ r"""
 ## Что читать дальше
 
 - [`paged_kv/gpu/kernels.py`](../../paged_kv/gpu/kernels.py): то же ядро с частями (Flash-Decoding), int8 и отдельным последним куском.
+- vLLM, `vllm/v1/attention/ops/triton_decode_attention.py`: настоящее ядро с частями; узнаете в нём своё тело цикла.
 - Учебник Triton: «Fused Attention»; сборник задач Triton-Puzzles.
+
+Дальше — [урок 09.7](../../notebooks/ru/09.7_serving.ipynb): настоящая модель на вашем пуле.
 """
 
 # %% [markdown] key="read-next" lang="en"
@@ -382,5 +385,8 @@ r"""
 ## What to read next
 
 - [`paged_kv/gpu/kernels.py`](../../paged_kv/gpu/kernels.py): the same kernel with parts (Flash-Decoding), int8, and a last piece of its own.
-- Triton's tutorial "Fused Attention"; the collection of problems Triton-Puzzles.
+- vLLM, `vllm/v1/attention/ops/triton_decode_attention.py`: a real kernel with parts; you will recognise the body of your loop.
+- Triton's tutorial “Fused Attention”; the collection of problems Triton-Puzzles.
+
+Next comes [lesson 09.7](../../notebooks/en/09.7_serving.ipynb): a real model on your pool.
 """

@@ -42,7 +42,6 @@ You need [lesson 09.2](09.2_attention.ipynb) and a little PyTorch. You need no G
 # %% key="setup"
 import numpy as np
 import torch
-from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from paged_kv import (
     BlockPool,
@@ -63,9 +62,15 @@ from paged_kv.gpu import (
     record_accesses,
     usable_backends,
 )
-from paged_kv.gpu.measure import copy_bandwidth, decode_problem, fastest
+from paged_kv.gpu.measure import (
+    copy_bandwidth,
+    decode_problem,
+    decode_ways,
+    fastest,
+)
 from paged_kv.gpu.pages import OnlineSoftmax, attend_pages
 from paged_kv.messages import tr, use_language
+from paged_kv.quantization import quantize_block_int8
 from paged_kv.serving import Table, number, size
 
 use_language("{{lang}}")
@@ -73,6 +78,7 @@ device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # ru: Без видеокарты — процессор; без Triton (macOS, Windows) — только torch.
 # en: No GPU: the processor; no Triton (macOS, Windows): torch alone.
 print(f"device={device.type} backends={'+'.join(usable_backends())}")
+has_interpreter = device.type == "cpu" and "triton" in usable_backends()
 
 # %% [markdown] key="two-storages" lang="ru"
 r"""
@@ -116,7 +122,7 @@ for one, other in zip(*batches, strict=True):
 r"""
 ## Пакет глазами ядра
 
-Списков Python на видеокарте нет. Ядра всех движков принимают примерно одно и то же: прямоугольную таблицу `block_tables` (`int32`, по строке на запрос, короткие строки добиты $-1$) и длины `seq_lens` (`int32`). Кэш одного слоя — тензор `(num_blocks, block_size, n_kv_heads, head_dim)`, и это просто `pool.k[layer]`.
+Списков Python на видеокарте нет. Ядра всех движков принимают примерно одно и то же: прямоугольную таблицу `block_tables` (`int32`, по строке на запрос, короткие строки дополнены числами $-1$) и длины `seq_lens` (`int32`). Кэш одного слоя — тензор `(num_blocks, block_size, n_kv_heads, head_dim)`, и это просто `pool.k[layer]`.
 """
 
 # %% [markdown] key="batch" lang="en"
@@ -168,34 +174,22 @@ One and the same decode: numpy request by request, torch, the Triton kernel. We 
 
 # %% key="same-numbers-code"
 alive = [i for i, n in enumerate(lengths) if n]
+queries = q.cpu().numpy()
 expected = np.stack(
-    [
-        reference_attention(tokens[i][0, 0], tokens[i][1, 0], q[i].cpu(), scale)
-        for i in alive
-    ]
+    [reference_attention(*tokens[i][:, 0], queries[i], scale) for i in alive]
 )
-with_numpy = [
-    paged_attention(in_numpy, batches[0][i], 0, q[i].cpu(), scale) for i in alive
-]
-print(
-    f"numpy:  max|diff| < 1e-5: {np.abs(np.stack(with_numpy) - expected).max() < 1e-5}"
+with_numpy = np.stack(
+    [paged_attention(in_numpy, batches[0][i], 0, queries[i], scale) for i in alive]
 )
+print(f"numpy:  max|diff| < 1e-5: {np.abs(with_numpy - expected).max() < 1e-5}")
+
+# %% key="same-numbers-torch"
+batch = (q, k_cache, v_cache, block_tables, seq_lens, scale)
 for backend in usable_backends():
-    out, lse = paged_attention_decode(
-        q,
-        k_cache,
-        v_cache,
-        block_tables,
-        seq_lens,
-        scale,
-        backend=backend,
-        return_lse=True,
-    )
+    out, lse = paged_attention_decode(*batch, backend=backend, return_lse=True)
     close = np.abs(out[alive].cpu().numpy() - expected).max() < 1e-5
-    empty = out[1].any().item(), lse[1].unique().tolist()
-    print(
-        f"{backend + ':':<7} max|diff| < 1e-5: {close}, req1: any={empty[0]} lse={empty[1]}"
-    )
+    print(f"{backend + ':':<7} max|diff| < 1e-5: {close}", end=" ")
+    print(f"req1: out={out[1].unique().tolist()} lse={lse[1].unique().tolist()}")
 
 # %% [markdown] key="empty-row" lang="ru"
 r"""
@@ -213,7 +207,7 @@ r"""
 
 Ядро пишут от лица одного экземпляра. Наш получает запрос и KV-голову и делает то же, что цикл из урока 09.2:
 
-1. загружает **все** query-головы своей группы: они читают одни и те же ключи, так что ключи хватит прочесть раз;
+1. загружает **все** query-головы своей группы: они читают одни и те же ключи, так что ключи достаточно прочесть один раз;
 2. идёт по своей строке таблицы, для каждого куска вычисляет адреса слотов, читает $K$, обновляет $m$, $\ell$, затем читает $V$ и обновляет $\mathrm{acc}$;
 3. накладывает маску только на последний кусок: слоты за концом запроса не загружаются вовсе.
 
@@ -234,29 +228,28 @@ There are as many instances as pairs of request and KV head, and they know nothi
 """
 
 # %% key="one-program-code"
-if "triton" in usable_backends() and device.type == "cpu":
+# ru: times_read[запрос, KV-голова]: сколько раз экземпляр прочёл каждое число из K.
+# en: times_read[request, KV head]: how often the instance read each number of K.
+times_read = np.zeros((len(lengths), n_kv_heads, k_cache.numel()), int)
+if has_interpreter:
     with record_accesses() as accesses:
-        paged_attention_decode(
-            q, k_cache, v_cache, block_tables, seq_lens, scale, backend="triton"
-        )
-    reads = {
-        (seq, head): np.zeros(k_cache.shape[:3], int) for seq, head in np.ndindex(4, 3)
-    }
+        paged_attention_decode(*batch, backend="triton")
     for access in accesses:
         if access.tensor == "k_cache":
-            block, slot, head, _ = np.unravel_index(access.elements, k_cache.shape)
-            np.add.at(reads[access.program[:2]], (block, slot, head), 1)
-    anyone = sum(reads.values())
-    # ru: Слот одной головы — это 64 числа: столько раз он и считан, если читали один раз.
-    # en: A slot of one head is 64 numbers: that is the count if it was read once.
-    print(f"programs={len({a.program for a in accesses})}")
-    print(
-        f"slots of K read={np.count_nonzero(anyone)} = {sum(lengths)} tokens x 3 heads"
-    )
-    print(f"each exactly once: {set(anyone.ravel().tolist()) == {0, head_dim}}")
+            np.add.at(times_read[access.program[:2]], access.elements, 1)
+    print(f"programs={len({access.program for access in accesses})}")
+else:
+    print(tr("The picture needs Triton's interpreter (Linux, no CUDA device)."))
+
+# %% key="one-program-picture"
+if has_interpreter:
+    reads = times_read.reshape(*times_read.shape[:2], *k_cache.shape).max(axis=-1)
+    anyone = reads.sum(axis=(0, 1))
+    print(f"{sum(lengths)} tokens x {n_kv_heads} heads = {sum(lengths) * n_kv_heads}")
+    print(f"slots read: {np.count_nonzero(anyone)}, most often: {anyone.max()} time(s)")
     picture = program_reads(reads[0, 1] > 0, anyone > 0, batches[1][0].block_table)
 else:
-    picture = tr("The picture needs Triton's interpreter (Linux, no CUDA device).")
+    picture = None
 picture
 
 # %% [markdown] key="layout" lang="ru"
@@ -276,19 +269,19 @@ In the picture one head is a narrow strip. Look at it as memory does: how many s
 # %% key="layout-code"
 nhd = torch.empty(4, 16, 8, 128, dtype=torch.float16)
 hnd = nhd.transpose(1, 2).contiguous().transpose(1, 2)
-rows = []
-for name, cache in (("NHD", nhd), ("HND", hnd)):
-    _, slot_stride, _, _ = cache.stride()
-    pieces = 1 if slot_stride == 128 else 16
-    rows.append([name, cache.stride(), pieces, size(16 * 128 * 2 / pieces)])
-heads = (
-    tr("layout"),
-    tr("strides: block, slot, head, element"),
-    tr("pieces"),
-    tr("bytes per piece"),
-)
+layouts = {"NHD": nhd, "HND": hnd}
+# ru: Слоты одной головы лежат подряд — кусок один; иначе по куску на слот.
+# en: Slots of a head that lie in a row are one piece; else each slot is a piece.
+pieces = [1 if cache.stride(1) == 128 else 16 for cache in layouts.values()]
 Table(
-    dict(zip(heads, zip(*rows, strict=True), strict=True)),
+    {
+        tr("layout"): layouts,
+        tr("strides: block, slot, head, element"): [
+            cache.stride() for cache in layouts.values()
+        ],
+        tr("pieces"): pieces,
+        tr("bytes per piece"): [size(16 * 128 * 2 / n) for n in pieces],
+    },
     tr("K of one head of one block"),
 )
 
@@ -322,20 +315,18 @@ An H100 has 132 streaming multiprocessors (*вычислительные бло�
 
 # %% key="splits-code"
 processors, per_processor, shortest = 132, 4, 256
-rows = []
-for n in (1, 8, 64, 256):
-    programs = n * 8
-    splits = max(1, min(-(-per_processor * processors // programs), 32768 // shortest))
-    rows.append([n, programs, splits, programs * splits, number(32768 / splits)])
-heads = (
-    tr("requests"),
-    tr("instances"),
-    tr("parts per request"),
-    tr("instances now"),
-    tr("tokens per part"),
-)
+requests = (1, 8, 64, 256)
+programs = [n * 8 for n in requests]
+wanted = [-(-per_processor * processors // n) for n in programs]
+parts = [max(1, min(n, 32768 // shortest)) for n in wanted]
 Table(
-    dict(zip(heads, zip(*rows, strict=True), strict=True)),
+    {
+        tr("requests"): requests,
+        tr("instances"): programs,
+        tr("parts per request"): parts,
+        tr("instances now"): np.multiply(programs, parts),
+        tr("tokens per part"): [number(32768 / n) for n in parts],
+    },
     tr("{n} tokens, 8 KV heads, 132 processors, 4 instances each", n=number(32768)),
 )
 
@@ -353,15 +344,53 @@ Eight instances on 132 processors are a card that stands idle. Flash-Decoding (l
 if "triton" in usable_backends():
     p = decode_problem(1, 1024, 8, 1, 64, device=device)
     whole = paged_attention_decode(*p.paged, 0.125, backend="torch")
-    for splits in (1, 2, 4):
-        out = paged_attention_decode(
-            *p.paged, 0.125, backend="triton", num_splits=splits
-        )
-        print(
-            f"num_splits={splits} max|diff| < 1e-5: {(out - whole).abs().max().item() < 1e-5}"
-        )
+    for n in (1, 2, 4):
+        out = paged_attention_decode(*p.paged, 0.125, backend="triton", num_splits=n)
+        print(f"num_splits={n} max|diff| < 1e-5: {(out - whole).abs().max() < 1e-5}")
 else:
     print(tr("Splits belong to the Triton kernel, and Triton is not installed here."))
+
+# %% [markdown] key="int8" lang="ru"
+r"""
+## int8 прямо в ядре
+
+Коды из [урока 09.5](09.5_quantization.ipynb) можно и не разворачивать в память: ядро читает байты, а масштаб блока и головы применяет на ходу. **Где умножать на масштаб, чтобы умножений было меньше всего?**
+"""
+
+# %% [markdown] key="int8" lang="en"
+r"""
+## int8 right in the kernel
+
+The codes of [lesson 09.5](09.5_quantization.ipynb) need not be spelt out in memory: the kernel reads bytes, and applies the scale of a block and head on the way. **Where should it multiply by the scale, so as to multiply least?**
+"""
+
+
+# %% key="int8-code"
+def quantized(cache):
+    blocks = [quantize_block_int8(block.cpu()) for block in cache.nan_to_num()]
+    codes, scales = (np.stack(part) for part in zip(*blocks, strict=True))
+    scales = scales.reshape(len(cache), n_kv_heads)
+    return torch.tensor(codes).to(device), torch.tensor(scales).to(device)
+
+
+(k_codes, k_scale), (v_codes, v_scale) = quantized(k_cache), quantized(v_cache)
+coded = (q, k_codes, v_codes, block_tables, seq_lens, scale)
+scales = {"k_scale": k_scale, "v_scale": v_scale}
+for backend in usable_backends():
+    out = paged_attention_decode(*coded, **scales, backend=backend)
+    error = np.abs(out[alive].cpu().numpy() - expected).max()
+    print(f"{backend + ':':<7} max|diff|={error:.4f}")
+print(f"bytes read: {k_codes.nbytes / k_cache.nbytes:.0%} of float32")
+
+# %% [markdown] key="int8-end" lang="ru"
+r"""
+Умножать надо не элементы $K$, а готовую оценку: $q^\top (s\,c) = s\,(q^\top c)$, одно умножение на токен вместо `head_dim`. С $V$ то же самое: масштаб достаётся весу из $P$. Ошибка — та самая ошибка округления из урока 09.5, ядро к ней ничего не добавило.
+"""
+
+# %% [markdown] key="int8-end" lang="en"
+r"""
+What should be multiplied is not the elements of $K$ but the finished score: $q^\top (s\,c) = s\,(q^\top c)$, one multiplication per token in place of `head_dim`. The same goes for $V$: the scale goes to the weight in $P$. The error is the rounding error of lesson 09.5, the kernel has added nothing to it.
+"""
 
 # %% [markdown] key="roofline" lang="ru"
 r"""
@@ -385,50 +414,20 @@ Decode hardly computes, it reads: there are a few multiplications for each eleme
 **Guess:** which is the fastest on your machine, and does the answer change for `bfloat16`?
 """
 
-
 # %% key="roofline-code"
-def ways(p):
-    scale, grouped = 128**-0.5, p.q.view(len(p.q), 8, 4, 128)
-    runs = {
-        tr("SDPA, contiguous"): lambda: sdpa(
-            p.q[:, :, None], p.K, p.V, scale=scale, enable_gqa=True
-        ),
-        tr("SDPA, heads together"): lambda: sdpa(grouped, p.K, p.V, scale=scale),
-        tr("paged, torch"): lambda: paged_attention_decode(
-            *p.paged, scale, backend="torch"
-        ),
-    }
-    if device.type == "cuda" and "triton" in usable_backends():
-        runs[tr("paged, Triton")] = lambda: paged_attention_decode(
-            *p.paged, scale, backend="triton"
-        )
-    if device.type == "cpu" and p.q.dtype == torch.float32:
-        pool = BlockPool(len(p.k_cache), 1, 8, 128)
-        pool.k, pool.v = p.k_cache[None].numpy(), p.v_cache[None].numpy()
-        seqs = [Sequence(pool, i) for i in range(len(p.q))]
-        for seq, table in zip(seqs, p.block_tables.tolist(), strict=True):
-            seq.block_table, seq.length = table, len(table) * 16
-        runs[tr("paged, numpy")] = lambda: [
-            paged_attention(pool, seq, 0, query, scale)
-            for seq, query in zip(seqs, p.q, strict=True)
-        ]
-    return runs
-
-
 copy_speed = copy_bandwidth(device, 128 << 20)
-contexts = [(1, 1024), (1, 4096), (8, 2048)]
+contexts = [(1, 1024), (1, 4096), (1, 16384), (8, 2048)]
 if device.type == "cuda":
-    contexts = [(1, 32768), (8, 4096), (64, 4096)]
+    contexts = [(1, 4096), (1, 32768), (8, 4096), (64, 4096)]
 panels = {}
 for dtype in (torch.float32, torch.bfloat16):
-    shares = {}
+    shares = panels[str(dtype).removeprefix("torch.")] = {}
     for n, length in contexts:
         p = decode_problem(n, length, 32, 8, 128, dtype, device)
-        for way, seconds in fastest(ways(p)).items():
+        for way, seconds in fastest(decode_ways(p)).items():
             share = p.kv_bytes / seconds / copy_speed
             shares.setdefault(way, []).append(share)
-    panels[str(dtype).removeprefix("torch.")] = shares
-shares_of_copy(panels, [f"{n} × {length}" for n, length in contexts])
+shares_of_copy(panels, [f"{n} × {length}" for n, length in contexts], copy_speed)
 
 # %% [markdown] key="trap-sdpa" lang="ru"
 r"""
@@ -459,7 +458,7 @@ A fair comparison is the same loop, the same pieces, the same online softmax, an
 """
 
 
-# %% key="overhead-code"
+# %% key="overhead-walk"
 def walk(q, K, V, tokens=512):
     softmax = OnlineSoftmax(8, 4, 128, q)
     for a in range(0, len(K), tokens):
@@ -468,34 +467,34 @@ def walk(q, K, V, tokens=512):
     return softmax.finish()[0]
 
 
-length = 8192
-p = decode_problem(1, length, 32, 8, 128, device=device)
+p = decode_problem(1, 8192, 32, 8, 128, device=device)
 query, table = p.q.view(8, 4, 128) * 128**-0.5, p.block_tables[0]
 in_order = torch.arange(len(table), dtype=torch.int32, device=device)
-K, V = (cache[table].view(length, 8, 128) for cache in (p.k_cache, p.v_cache))
 
 
-def collect_first():
-    return walk(query, *(c[table].view(length, 8, 128) for c in (p.k_cache, p.v_cache)))
+def contiguous(cache, table=table):
+    return cache[table].view(8192, 8, 128)
 
 
 def paged_with(table):
-    return attend_pages(query, p.k_cache, p.v_cache, table, length)[0]
+    return attend_pages(query, p.k_cache, p.v_cache, table, 8192)[0]
 
 
-assert (paged_with(table) - walk(query, K, V)).abs().max() < 1e-5
-assert (collect_first() - walk(query, K, V)).abs().max() < 1e-5
+# %% key="overhead-code"
+K, V = contiguous(p.k_cache), contiguous(p.v_cache)
+print(f"max|diff| < 1e-5: {(paged_with(table) - walk(query, K, V)).abs().max() < 1e-5}")
+collected = tr("collected whole, then attended")
 seconds = fastest(
     {
         "": lambda: walk(query, K, V),
         tr("paged, blocks in order"): lambda: paged_with(in_order),
         tr("paged, blocks shuffled"): lambda: paged_with(table),
-        tr("collected whole, then attended"): collect_first,
+        collected: lambda: walk(query, contiguous(p.k_cache), contiguous(p.v_cache)),
     },
     budget=2,
 )
-contiguous = seconds.pop("")
-paging_cost({way: s / contiguous for way, s in seconds.items()}, (1.20, 1.26))
+base = seconds.pop("")
+paging_cost({way: s / base for way, s in seconds.items()}, (1.20, 1.26))
 
 # %% [markdown] key="overhead-end" lang="ru"
 r"""
@@ -526,9 +525,8 @@ Decode is one new token, prefill is many. The table is the same, what differs is
 """
 
 # %% key="prefill-code"
-prompt = torch.tensor(rng.normal(size=(40, n_heads, head_dim)).astype(np.float32)).to(
-    device
-)
+prompt = torch.tensor(rng.normal(size=(40, n_heads, head_dim)), dtype=torch.float32)
+prompt = prompt.to(device)
 
 
 def prefill(start, stop):
@@ -572,11 +570,12 @@ for fork in forks:
     fork.extend(*rng.normal(size=(2, 1, 48, n_kv_heads, head_dim)))
 tables, lens = batch_tables(forks, device)
 queries = torch.randn(8, n_heads, head_dim, device=device)
-arguments = (queries, pool.k[0], pool.v[0], tables, lens, scale)
-difference = cascade_decode(*arguments) - paged_attention_decode(*arguments)
+shared = (queries, pool.k[0], pool.v[0], tables, lens, scale)
+difference = cascade_decode(*shared) - paged_attention_decode(*shared)
 print(f"shared blocks={common_blocks(tables, lens, 16)}", end=" ")
 print(f"max|diff| < 1e-5: {difference.abs().max().item() < 1e-5}")
 
+# %% key="cascade-bytes"
 spec = KVCacheSpec.preset("llama-3-8b")
 prefix, own = 512 * spec.bytes_per_token(), 48 * spec.bytes_per_token()
 counts = (1, 8, 32, 128)
@@ -608,20 +607,20 @@ In MLA (DeepSeek) each token keeps one latent (*скрытый вектор*) of
 """
 
 # %% key="mla-code"
-random = torch.Generator(device).manual_seed(0)
+random = torch.Generator().manual_seed(0)
 
 
 def normal(*shape):
-    return torch.randn(*shape, generator=random, device=device)
+    return torch.randn(*shape, generator=random).to(device)
 
 
 heads, nope, rope, rank, v_dim, length = 16, 128, 64, 512, 128, 40
 q_nope, q_rope = normal(1, heads, nope), normal(1, heads, rope)
-w_uk, w_uv = (
-    normal(heads, nope, rank) / rank**0.5,
-    normal(heads, rank, v_dim) / rank**0.5,
-)
+w_uk = normal(heads, nope, rank) / rank**0.5
+w_uv = normal(heads, rank, v_dim) / rank**0.5
 latents = normal(length, rank + rope)
+
+# %% key="mla-absorbed"
 cache = torch.full((6, 16, rank + rope), torch.nan, device=device)
 table = torch.tensor([[4, 0, 5]], dtype=torch.int32, device=device)
 for t, latent in enumerate(latents):
@@ -629,6 +628,7 @@ for t, latent in enumerate(latents):
 lens = torch.tensor([length], dtype=torch.int32, device=device)
 out = paged_mla_decode(q_nope, q_rope, cache, table, lens, w_uk, w_uv, 192**-0.5)
 
+# %% key="mla-unabsorbed"
 # ru: Определение: развернуть K и V каждой головы для каждого токена.
 # en: The definition: spell out K and V of every head for every token.
 c, k_rope = latents[:, :rank], latents[:, rank:]
@@ -636,9 +636,8 @@ K, V = torch.einsum("tr,hnr->htn", c, w_uk), torch.einsum("tr,hrv->htv", c, w_uv
 S = torch.einsum("hn,htn->ht", q_nope[0], K) + q_rope[0] @ k_rope.T
 unabsorbed = torch.einsum("ht,htv->hv", (S * 192**-0.5).softmax(1), V)
 print(f"max|diff| < 1e-4: {(out[0] - unabsorbed).abs().max().item() < 1e-4}")
-print(
-    f"numbers kept per token: {latents[0].numel()}, spelt out: {K[:, 0].numel() + V[:, 0].numel()}"
-)
+print(f"numbers kept per token: {rank + rope}", end=", ")
+print(f"spelt out: {K[:, 0].numel() + V[:, 0].numel()}")
 
 # %% [markdown] key="mla-bytes" lang="ru"
 r"""
@@ -669,15 +668,14 @@ def flops_per_byte(model):
     return flops / model.bytes_per_token_layer()
 
 
+# %% key="mla-bytes-table"
+ratios = [m.bytes_per_token() / v3.bytes_per_token() for m in models.values()]
 Table(
     {
         tr("model"): models,
         tr("kind"): ["MLA" if m.n_tensors == 1 else "GQA" for m in models.values()],
         tr("bytes per token"): [number(m.bytes_per_token()) for m in models.values()],
-        tr("times DeepSeek-V3"): [
-            number(m.bytes_per_token() / v3.bytes_per_token(), 2)
-            for m in models.values()
-        ],
+        tr("times DeepSeek-V3"): [number(ratio, 2) for ratio in ratios],
         tr("operations per byte"): [number(flops_per_byte(m)) for m in models.values()],
     },
     tr("Two bytes per number"),
@@ -697,12 +695,21 @@ With GQA there are as many operations per byte as query heads in a group, and de
 r"""
 ## Какие ядра работают сегодня
 
-| Где | Ядра |
-|---|---|
-| vLLM, Ampere и Hopper | FLASH_ATTN, затем FLASHINFER, Triton, Flex |
-| vLLM, Blackwell | первым FLASHINFER |
-| vLLM, MLA | FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA, CUTLASS_MLA, TRITON_MLA |
-| vLLM, первое ядро PagedAttention | с 0.8.0 не по умолчанию, в 0.25.0 (июль 2026) удалено |
+| Где | Ядра | Где об этом написано |
+|---|---|---|
+| vLLM, Ampere и Hopper | FLASH_ATTN, затем FLASHINFER, TRITON_ATTN, FLEX_ATTENTION | `vllm/platforms/cuda.py` |
+| vLLM, Blackwell | первым FLASHINFER, затем FLASH_ATTN | там же |
+| vLLM, MLA | FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA, CUTLASS_MLA, TRITON_MLA | `vllm/v1/attention/backends/mla/` |
+| vLLM, первое ядро PagedAttention | с 0.8.0 не по умолчанию, в 0.25.0 (июль 2026) удалено | история выпусков |
+
+То, о чём был урок, ищите в этих файлах: у vLLM они в `vllm/v1/attention/`, у SGLang в `python/sglang/srt/layers/attention/`, у FlashInfer в `flashinfer/`.
+
+| Что | vLLM | SGLang | FlashInfer |
+|---|---|---|---|
+| выбор ядра | `selector.py` | `attention_registry.py` | `decode.py` |
+| декод с частями, Triton | `ops/triton_decode_attention.py` | `triton_ops/decode_attention.py` | — |
+| каскад | `backends/flash_attn.py` | — | `cascade.py` |
+| MLA | `backends/mla/` | `cutlass_mla_backend.py` | `mla/` |
 
 Все они принимают таблицу блоков, и размер блока они тоже выбирают: у vLLM по умолчанию 16, FlashMLA хочет 64, CUTLASS MLA — 128, а страница SGLang по умолчанию — один токен. Каскад vLLM включает от 256 общих токенов и 8 запросов; FlashInfer запускает по ядру на уровень, а потом слияние.
 
@@ -713,12 +720,21 @@ r"""
 r"""
 ## Which kernels work today
 
-| Where | Kernels |
-|---|---|
-| vLLM, Ampere and Hopper | FLASH_ATTN, then FLASHINFER, Triton, Flex |
-| vLLM, Blackwell | FLASHINFER first |
-| vLLM, MLA | FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA, CUTLASS_MLA, TRITON_MLA |
-| vLLM, the first PagedAttention kernel | not the default since 0.8.0, removed in 0.25.0 (July 2026) |
+| Where | Kernels | Where it is written |
+|---|---|---|
+| vLLM, Ampere and Hopper | FLASH_ATTN, then FLASHINFER, TRITON_ATTN, FLEX_ATTENTION | `vllm/platforms/cuda.py` |
+| vLLM, Blackwell | FLASHINFER first, then FLASH_ATTN | in the same place |
+| vLLM, MLA | FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA, CUTLASS_MLA, TRITON_MLA | `vllm/v1/attention/backends/mla/` |
+| vLLM, the first PagedAttention kernel | not the default since 0.8.0, removed in 0.25.0 (July 2026) | release notes |
+
+What this lesson was about stands in these files: vLLM's are in `vllm/v1/attention/`, SGLang's in `python/sglang/srt/layers/attention/`, FlashInfer's in `flashinfer/`.
+
+| What | vLLM | SGLang | FlashInfer |
+|---|---|---|---|
+| choice of the kernel | `selector.py` | `attention_registry.py` | `decode.py` |
+| decode in parts, Triton | `ops/triton_decode_attention.py` | `triton_ops/decode_attention.py` | — |
+| cascade | `backends/flash_attn.py` | — | `cascade.py` |
+| MLA | `backends/mla/` | `cutlass_mla_backend.py` | `mla/` |
 
 All of them take a block table, and they choose the block size too: vLLM's default is 16, FlashMLA wants 64, CUTLASS MLA 128, and SGLang's default page is one token. vLLM turns cascade on from 256 common tokens and 8 requests; FlashInfer launches a kernel per level, then a merge.
 
@@ -734,7 +750,7 @@ r"""
 - Декод меряют долей скорости памяти, и сравнивают с тем же циклом по сплошной памяти.
 - Префилл, каскад и MLA идут по той же таблице: меняется только то, какие строки query встречаются с ключами.
 
-Теперь напишите внутренний цикл ядра сами: [упражнение 09.6](../../exercises/ru/09.6_gpu.ipynb), по желанию и без видеокарты.
+Теперь напишите внутренний цикл ядра сами: [упражнение 09.6](../../exercises/ru/09.6_gpu.ipynb), по желанию и без видеокарты. Дальше — [урок 09.7](09.7_serving.ipynb): настоящая модель на вашем пуле.
 
 **Источники.** Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), §4.3, §7.1. Dao et al., Flash-Decoding (2023). Ye et al., [FlashInfer](https://arxiv.org/abs/2501.01005). DeepSeek-AI, [DeepSeek-V2](https://arxiv.org/abs/2405.04434), §2.1; [байты на токен](https://arxiv.org/abs/2505.09343), табл. 1. Документация и исходный код vLLM и SGLang. Код урока: [`paged_kv/gpu/`](../../paged_kv/gpu/__init__.py), ядро — [`kernels.py`](../../paged_kv/gpu/kernels.py).
 """
@@ -748,7 +764,7 @@ r"""
 - Decode is measured as a share of memory speed, and compared with the same loop over contiguous memory.
 - Prefill, cascade and MLA use the same table: all that changes is which query rows meet the keys.
 
-Now write the inner loop of the kernel yourself: [exercise 09.6](../../exercises/en/09.6_gpu.ipynb), optional and without a GPU.
+Now write the inner loop of the kernel yourself: [exercise 09.6](../../exercises/en/09.6_gpu.ipynb), optional and without a GPU. Next comes [lesson 09.7](09.7_serving.ipynb): a real model on your pool.
 
 **Sources.** Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), §4.3, §7.1. Dao et al., Flash-Decoding (2023). Ye et al., [FlashInfer](https://arxiv.org/abs/2501.01005). DeepSeek-AI, [DeepSeek-V2](https://arxiv.org/abs/2405.04434), §2.1; [bytes per token](https://arxiv.org/abs/2505.09343), table 1. Documentation and source of vLLM and SGLang. The lesson's code: [`paged_kv/gpu/`](../../paged_kv/gpu/__init__.py), the kernel in [`kernels.py`](../../paged_kv/gpu/kernels.py).
 """

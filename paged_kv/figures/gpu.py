@@ -86,9 +86,11 @@ def program_reads(
 
 
 def shares_of_copy(
-    panels: Mapping[str, Mapping[str, Sequence[float]]], sizes: Sequence[str]
+    panels: Mapping[str, Mapping[str, Sequence[float]]],
+    sizes: Sequence[str],
+    copy_speed: float,
 ) -> Described:
-    """Show how fast K and V are read, as shares of what a copy moves.
+    """Show how fast K and V are read, in GB/s and as shares of what a copy moves.
 
     Parameters
     ----------
@@ -96,8 +98,11 @@ def shares_of_copy(
         Storage type → way → share for each of `sizes`; at most five ways.
     sizes : sequence of str
         Batch and context of each group of bars.
+    copy_speed : float
+        Bytes per second of the copy.
     """
-    figure, axes = subplots(len(panels), height=3.1, sharey=True)
+    figure, axes = subplots(len(panels), height=1.3 + 0.7 * len(sizes), sharey=True)
+    gigabytes = copy_speed / 1e9
     for ax, (dtype, ways) in zip(axes, panels.items(), strict=True):
         height = 0.8 / len(ways)
         for i, ((way, shares), (colour, hatch)) in enumerate(
@@ -119,7 +124,16 @@ def shares_of_copy(
         ax.xaxis.set_major_formatter(PercentFormatter(1))
         ax.set_title(dtype)
         ax.set_xlabel(tr("share of a copy's bytes per second"))
+        top = ax.secondary_xaxis(
+            "top",
+            functions=(
+                lambda x: np.multiply(x, gigabytes),
+                lambda x: np.divide(x, gigabytes),
+            ),
+        )
+        top.set_xlabel(tr("GB/s"))
     axes[0].invert_yaxis()
+    axes[0].set_ylabel(tr("requests × tokens"))
     figure.legend(
         *axes[0].get_legend_handles_labels(),
         loc="outside lower center",

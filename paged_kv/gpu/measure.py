@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import numpy as np
 import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from paged_kv.attention import paged_attention
+from paged_kv.gpu.decode import Backend, paged_attention_decode, usable_backends
+from paged_kv.messages import tr
+from paged_kv.pool import BlockPool
+from paged_kv.sequence import Sequence
 
 
 class DecodeProblem(NamedTuple):
@@ -76,6 +84,58 @@ def decode_problem(
         K.contiguous(),
         V.contiguous(),
     )
+
+
+def decode_ways(p: DecodeProblem) -> dict[str, Callable[[], torch.Tensor]]:
+    """Return the ways to decode `p` that are worth timing on its device, by name.
+
+    PyTorch's attention (SDPA) over contiguous K and V, as it comes and with the query
+    heads of a KV head as rows of one product, so that K and V are read once; then over
+    pages torch, Triton on a CUDA device, and numpy on the CPU for float32.
+    """
+    n_kv_heads, scale = p.K.shape[1], p.q.shape[-1] ** -0.5
+    grouped = p.q.view(len(p.q), n_kv_heads, -1, p.q.shape[-1])
+    ways: dict[str, Callable[[], torch.Tensor]] = {
+        tr("SDPA, contiguous"): lambda: scaled_dot_product_attention(
+            p.q[:, :, None], p.K, p.V, scale=scale, enable_gqa=True
+        ).squeeze(2),
+        tr("SDPA, heads together"): lambda: scaled_dot_product_attention(
+            grouped, p.K, p.V, scale=scale
+        ).flatten(1, 2),
+        tr("paged, torch"): _over_pages(p, scale, "torch"),
+    }
+    if p.q.is_cuda and "triton" in usable_backends():
+        ways[tr("paged, Triton")] = _over_pages(p, scale, "triton")
+    if not p.q.is_cuda and p.q.dtype == torch.float32:
+        ways[tr("paged, numpy")] = _with_numpy(p, scale)
+    return ways
+
+
+def _over_pages(
+    p: DecodeProblem, scale: float, backend: Backend
+) -> Callable[[], torch.Tensor]:
+    def decode() -> torch.Tensor:
+        out = paged_attention_decode(*p[:5], scale, backend=backend)
+        return cast(torch.Tensor, out)
+
+    return decode
+
+
+def _with_numpy(p: DecodeProblem, scale: float) -> Callable[[], torch.Tensor]:
+    """Return decode by `paged_attention`, sequence by sequence, over the same pages."""
+    num_blocks, block_size, n_kv_heads, head_dim = p.k_cache.shape
+    pool = BlockPool(num_blocks, 1, n_kv_heads, head_dim, block_size)
+    pool.k, pool.v = p.k_cache[None].numpy(), p.v_cache[None].numpy()
+    seqs = [Sequence(pool, row) for row in range(len(p.q))]
+    for seq, table in zip(seqs, p.block_tables.tolist(), strict=True):
+        seq.block_table, seq.length = table, len(table) * block_size
+
+    def decode() -> torch.Tensor:
+        pairs = zip(seqs, p.q.numpy(), strict=True)
+        rows = [paged_attention(pool, seq, 0, q, scale) for seq, q in pairs]
+        return torch.from_numpy(np.stack(rows))
+
+    return decode
 
 
 def fastest(
