@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -32,19 +33,15 @@ WRONG = {
 }
 
 
-@pytest.fixture(scope="module")
-def course(tmp_path_factory):
-    """Return a course of nbgrader's with all solutions, handed out."""
-    folder = tmp_path_factory.mktemp("nbgrader")
-    (folder / "nbgrader_config.py").write_text(CONFIG)
-    for lang in ("ru", "en"):
-        for path in (SOLUTIONS / lang).glob("*.ipynb"):
-            # An assignment each: nbgrader wants other names for other notebooks.
-            copy = folder / "source" / lang / path.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
-        nbgrader(folder, "generate_assignment", lang)
-    return folder
+def hand_out(course, paths):
+    """Make a course of nbgrader's from solutions; return what it hands out."""
+    (course / "nbgrader_config.py").write_text(CONFIG)
+    source = course / "source" / "unit"
+    source.mkdir(parents=True)
+    for path in paths:
+        (source / path.name).write_bytes(path.read_bytes())
+    nbgrader(course, "generate_assignment", "unit")
+    return course / "release" / "unit"
 
 
 def nbgrader(folder, *arguments):
@@ -60,6 +57,11 @@ def nbgrader(folder, *arguments):
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def title(path):
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    return "".join(notebook["cells"][0]["source"])
 
 
 def code_cells(path):
@@ -82,12 +84,14 @@ def without_stubs(source):
 
 
 @pytest.mark.parametrize("lang", ["ru", "en"])
-def test_what_is_handed_out_are_the_exercises(course, lang):
-    released = sorted((course / "release" / lang).glob("*.ipynb"))
-    assert len(released) == len(list((SOLUTIONS / lang).glob("*.ipynb"))) > 0
-    for path in released:
-        exercise = code_cells(SOLUTIONS.parent / "exercises" / lang / path.name)
-        cells = code_cells(path)
+def test_what_is_handed_out_are_the_exercises(tmp_path, lang):
+    solutions = sorted((SOLUTIONS / lang).glob("*.ipynb"))
+    released = hand_out(tmp_path, solutions)
+    assert {path.stem.split("_")[0] for path in solutions} == {*EXERCISES}
+    for path in (released / solution.name for solution in solutions):
+        origin = SOLUTIONS.parent / "exercises" / lang / path.name
+        assert title(path) == re.sub(r"\*\*.+?\*\* · ", "", title(origin), count=1)
+        exercise, cells = code_cells(origin), code_cells(path)
         for key, source in exercise.items():
             assert without_stubs(cells[key]) == without_stubs(source), (path, key)
             stubs = source.count("raise NotImplementedError")
@@ -109,21 +113,22 @@ def _answers(path):
             yield from (json.dumps(line, ensure_ascii=False) for line in lines)
 
 
-def test_points(course):
+def test_points(tmp_path):
     """The solution gets all, the untouched exercise none, wrong ones some."""
-    solution = (SOLUTIONS / "en" / f"{EXERCISE}.ipynb").read_text(encoding="utf-8")
-    released = course / "release" / "en" / f"{EXERCISE}.ipynb"
+    path = SOLUTIONS / "en" / f"{EXERCISE}.ipynb"
+    solution = path.read_text(encoding="utf-8")
+    released = hand_out(tmp_path, [path]) / path.name
     submissions = {"solved": solution, "untouched": released.read_text("utf-8")}
     for student, (right, wrong) in WRONG.items():
         changed = _replace(solution, right, wrong)
         assert changed != solution, student
         submissions[student] = changed
     for student, text in submissions.items():
-        path = course / "submitted" / student / "en" / f"{EXERCISE}.ipynb"
+        path = tmp_path / "submitted" / student / "unit" / f"{EXERCISE}.ipynb"
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    nbgrader(course, "autograde", "en", "--notebook", EXERCISE)
-    scores = _scores(course / "gradebook.db")
+    nbgrader(tmp_path, "autograde", "unit")
+    scores = _scores(tmp_path / "gradebook.db")
     total = len(EXERCISES["09.1"].cases)
     assert scores.pop("solved") == total
     assert scores.pop("untouched") == 0
