@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from paged_kv.figures.style import BLUE, GREY, LIGHT, VERMILION, subplots
+from paged_kv.figures.style import (
+    BLUE,
+    GREY,
+    LIGHT,
+    VERMILION,
+    Described,
+    named_line,
+    subplots,
+)
 from paged_kv.messages import tr
+from paged_kv.serving import number
 
 
 def block_size_tradeoff(
     block_sizes: Sequence[int], waste: ArrayLike, table_entries: Sequence[int]
-) -> Figure:
+) -> Described:
     """Show what a block size costs: empty slots on the left, table on the right.
 
     Parameters
@@ -29,17 +37,32 @@ def block_size_tradeoff(
     figure, (left, right) = subplots(2)
     names = [str(size) for size in block_sizes]
     percent = 100 * np.asarray(waste)
-    left.bar_label(left.bar(names, percent, color=BLUE), fmt="%.2f", padding=2)
+    shares = [number(share, 2) for share in percent]
+    left.bar_label(left.bar(names, percent, color=BLUE), shares, padding=2)
+    left.set_title(tr("Empty slots"))
     left.set_ylabel(tr("empty slots, %"))
     right.bar_label(right.bar(names, table_entries, color=GREY), padding=2)
+    right.set_title(tr("Block tables"))
     right.set_ylabel(tr("block table entries"))
     for ax in (left, right):
         ax.set_xlabel(tr("block size, tokens"))
         ax.margins(y=0.12)
-    return figure
+    return Described(
+        figure,
+        tr(
+            "Blocks of {small} tokens leave {least} % of the slots empty and need "
+            "{most} table entries; blocks of {large} leave {worst} % and need {few}.",
+            small=block_sizes[0],
+            least=number(percent[0], 2),
+            most=number(table_entries[0]),
+            large=block_sizes[-1],
+            worst=number(percent[-1], 2),
+            few=number(table_entries[-1]),
+        ),
+    )
 
 
-def token_weights(right: ArrayLike, wrong: ArrayLike, block_size: int) -> Figure:
+def token_weights(right: ArrayLike, wrong: ArrayLike, block_size: int) -> Described:
     """Compare the softmax weights of tokens, right and wrong, block by block.
 
     Parameters
@@ -50,7 +73,7 @@ def token_weights(right: ArrayLike, wrong: ArrayLike, block_size: int) -> Figure
         Tokens per block; boundaries are drawn.
     """
     figure, (ax,) = subplots(1)
-    right = np.asarray(right)
+    right, wrong = np.asarray(right), np.asarray(wrong)
     tokens = np.arange(len(right))
     ax.bar(tokens, right, color=LIGHT, width=0.9, label=tr("with α"))
     ax.plot(
@@ -66,15 +89,25 @@ def token_weights(right: ArrayLike, wrong: ArrayLike, block_size: int) -> Figure
     for boundary in range(block_size, len(right), block_size):
         ax.axvline(boundary - 0.5, color=GREY, linewidth=0.8, linestyle=":")
     ax.set_xlim(-0.7, len(right) - 0.3)
+    ax.set_title(tr("Softmax weights of the tokens"))
     ax.set_xlabel(tr("token (dotted lines: block boundaries)"))
     ax.set_ylabel(tr("weight"))
     ax.legend(frameon=False)
-    return figure
+    return Described(
+        figure,
+        tr(
+            "With α the first block of {n} tokens has {right} % of the weight, "
+            "without α {wrong} %.",
+            n=block_size,
+            right=number(100 * right[:block_size].sum(), 1),
+            wrong=number(100 * wrong[:block_size].sum(), 1),
+        ),
+    )
 
 
 def blocks_by_forks(
     forks: Sequence[int], used: Sequence[int], unshared: Sequence[int]
-) -> Figure:
+) -> Described:
     """Show how blocks in use grow with the number of forks of one prompt.
 
     Parameters
@@ -89,16 +122,20 @@ def blocks_by_forks(
         (unshared, GREY, tr("without sharing")),
         (used, BLUE, tr("with copy-on-write")),
     ):
-        ax.plot(forks, counts, marker="o", markersize=4, color=colour)
-        ax.annotate(
-            name,
-            (forks[-1], counts[-1]),
-            xytext=(-6, 6),
-            textcoords="offset points",
-            ha="right",
-            color=colour,
-        )
+        look = {"marker": "o", "color": colour}
+        named_line(ax, forks, counts, name, -1, (-6, 6), "right", **look)
     ax.set_ylim(0, 1.12 * max(*used, *unshared))
+    ax.set_xticks(forks)
+    ax.set_title(tr("Blocks by the number of requests"))
     ax.set_xlabel(tr("forks"))
     ax.set_ylabel(tr("blocks in use"))
-    return figure
+    return Described(
+        figure,
+        tr(
+            "{n} forks take {used} blocks with copy-on-write, {unshared} without "
+            "sharing.",
+            n=forks[-1],
+            used=used[-1],
+            unshared=unshared[-1],
+        ),
+    )
