@@ -65,6 +65,11 @@ class BlockAllocator:
         Those of them that block tables and caches hold.
     peak : int
         The most blocks that were in use at one time.
+
+    Raises
+    ------
+    ValueError
+        For a size that is not a whole number of at least 1.
     """
 
     def __init__(self, num_blocks: int, block_size: int = 16) -> None:

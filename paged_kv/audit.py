@@ -74,6 +74,13 @@ def listed_by(
 ) -> Counter[int]:
     """Return how often block tables and holders list each block.
 
+    Parameters
+    ----------
+    sequences, holders : iterable
+        As in `BlockAllocator.check`.
+    block_size : int
+        Tokens per block.
+
     Raises
     ------
     PoolCorrupted

@@ -73,6 +73,14 @@ def as_tokens(tokens: ArrayLike) -> Tokens:
 def prompt_blocks(pool: BlockAllocator, seq_id: object, n_tokens: int) -> int:
     """Return how many blocks a prompt takes, or refuse what can never fit.
 
+    Parameters
+    ----------
+    pool : BlockAllocator
+    seq_id : object
+        Name of the request, for the message.
+    n_tokens : int
+        Length of the prompt.
+
     Raises
     ------
     NeverFits
@@ -93,6 +101,14 @@ def prompt_blocks(pool: BlockAllocator, seq_id: object, n_tokens: int) -> int:
 
 def publishable(pool: BlockAllocator, seq: Sequence, tokens: ArrayLike) -> Tokens:
     """Return those of a sequence's first tokens that fill whole blocks.
+
+    Parameters
+    ----------
+    pool : BlockAllocator
+        The cache's pool.
+    seq : Sequence
+    tokens : array_like of int, shape (n,)
+        What its first n positions hold.
 
     Raises
     ------

@@ -55,6 +55,11 @@ def flash_decoding(
     partition_tokens : int
         Tokens per partition, a multiple of the block size.
 
+    Returns
+    -------
+    Attended
+        ``out`` of shape (n_heads, head_dim).
+
     Raises
     ------
     ValueError
@@ -100,6 +105,16 @@ def decode_batch(
         One query per sequence.
     pool, layer, scale
         As for `paged_attention`.
+
+    Returns
+    -------
+    Attended
+        ``out`` of shape (len(seqs), n_heads, head_dim); no states were merged.
+
+    Raises
+    ------
+    ValueError
+        As `paged_attention`, or when the queries are not one per sequence.
     """
     q = _batch_of_queries(seqs, q)
     out = np.stack(
@@ -124,6 +139,16 @@ def cascade_attention(
     ----------
     pool, seqs, layer, q, scale
         As for `decode_batch`. The shared prefix is found by comparing block tables.
+
+    Returns
+    -------
+    Attended
+        ``out`` of shape (len(seqs), n_heads, head_dim); the shared prefix counts once.
+
+    Raises
+    ------
+    ValueError
+        As `decode_batch`.
 
     Notes
     -----

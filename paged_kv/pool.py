@@ -35,6 +35,11 @@ class BlockPool(BlockAllocator):
         Storage. A fresh or reused block holds whatever was there before: nobody may
         read a slot beyond a sequence's length.
 
+    Raises
+    ------
+    ValueError
+        For a size below 1, or a dtype that K and V cannot be stored in.
+
     Notes
     -----
     Block table and block pool follow Kwon et al., SOSP'23, section 4.2.
@@ -127,10 +132,17 @@ class BlockPool(BlockAllocator):
     def write_all_layers(
         self, slots: NDArray[np.int64], K: NDArray[Any], V: NDArray[Any]
     ) -> None:
-        """Write all layers of n consecutive tokens; `K`, `V` come from `as_kv`.
+        """Write all layers of n consecutive tokens, checked before.
 
         Between the first and the last block boundary whole blocks are written at
-        once; `slots` come from `Sequence.reserve`.
+        once.
+
+        Parameters
+        ----------
+        slots : ndarray of int64, shape (n,)
+            From `Sequence.reserve`.
+        K, V : ndarray, shape (n_layers, n, n_kv_heads, head_dim)
+            From `as_kv`.
         """
         bs = self.block_size
         n = len(slots)

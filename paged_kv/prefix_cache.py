@@ -125,6 +125,11 @@ class PrefixCache:
         n_tokens : int
             Tokens in them: whole blocks, and at most L − 1 tokens, since the last one
             must be computed to know what comes next.
+
+        Raises
+        ------
+        ValueError
+            For tokens that are not a flat list of whole numbers from 0 on.
         """
         tokens = as_tokens(tokens)
         blocks: list[int] = []
@@ -147,6 +152,13 @@ class PrefixCache:
     ) -> tuple[Sequence, int]:
         """Give a prompt all its blocks: those that are cached, and new ones.
 
+        Parameters
+        ----------
+        seq_id : object
+            Name of the request, for people.
+        tokens, lora, salt
+            As in `match`.
+
         Returns
         -------
         seq : Sequence
@@ -162,7 +174,7 @@ class PrefixCache:
         NeverFits
             For a prompt that the whole pool cannot hold.
         ValueError
-            For an empty prompt.
+            For an empty prompt, or tokens as in `match`.
         """
         tokens, pool = as_tokens(tokens), self.pool
         total = prompt_blocks(pool, seq_id, len(tokens))

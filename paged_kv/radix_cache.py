@@ -113,6 +113,11 @@ class RadixCache(RadixTree):
     evictable_size, protected_size : int
         Blocks in the tree that nobody locked, and those that a request uses.
 
+    Raises
+    ------
+    ValueError
+        For an unknown policy.
+
     Notes
     -----
     Zheng et al., "SGLang", arXiv 2312.07104, section 3. A method that raises changes
@@ -148,6 +153,11 @@ class RadixCache(RadixTree):
         n_tokens : int
             Tokens in them: whole pages, and at most L − 1 tokens, since the last one
             must be computed to know what comes next.
+
+        Raises
+        ------
+        ValueError
+            For tokens that are not a flat list of whole numbers from 0 on.
         """
         blocks = self._present(as_tokens(tokens)[:-1])
         return blocks, len(blocks) * self.page
@@ -157,6 +167,11 @@ class RadixCache(RadixTree):
 
         Splits a node that matches in part. For a request, give all tokens but the
         last, and lock the node before anything can evict it.
+
+        Raises
+        ------
+        ValueError
+            As `match`.
         """
         blocks, node = self.descend(as_tokens(tokens))
         self.touch(node, self._clock(), hits=1)
@@ -210,6 +225,11 @@ class RadixCache(RadixTree):
         -------
         int
             How many blocks became free. Leaves go whole, so it may be more.
+
+        Raises
+        ------
+        ValueError
+            For a number that is not whole or below 0.
         """
         taken, freed = self._take_leaves(whole("n_blocks", n_blocks, 0))
         self._drop(taken)
@@ -235,9 +255,9 @@ class RadixCache(RadixTree):
     def admit(self, seq_id: object, tokens: ArrayLike) -> tuple[Sequence, int]:
         """Give a prompt all its blocks: cached ones, and new ones, evicting for them.
 
-        Returns and raises what `PrefixCache.admit` does; OutOfBlocks only when even
-        evicting everything unlocked makes no room. The prefix of the sequence is
-        locked until ``seq.free()``.
+        As `PrefixCache.admit`, without lora and salt; OutOfBlocks is raised only when
+        evicting everything unlocked makes too little room. The prefix of the sequence
+        is locked until ``seq.free()``.
         """
         tokens, pool = as_tokens(tokens), self.pool
         total = prompt_blocks(pool, seq_id, len(tokens))

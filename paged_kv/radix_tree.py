@@ -131,7 +131,7 @@ class RadixTree:
             stack += node.children.values()
 
     def touch(self, node: RadixNode, now: float, hits: int = 0) -> None:
-        """Mark a node and those above it as used now."""
+        """Mark a node and those above it as used at `now`, by `hits` requests more."""
         for above in self.path(node):
             above.last_used = now
             above.hits += hits

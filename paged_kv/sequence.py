@@ -179,6 +179,11 @@ class Sequence:
         """Blocks that `n_tokens` more tokens take, with a copy of a shared tail.
 
         What a scheduler asks before it promises room.
+
+        Raises
+        ------
+        ValueError
+            For a number of tokens that is not whole or below 0.
         """
         self._require_live()
         n_tokens = whole("n_tokens", n_tokens, 0)

@@ -108,11 +108,23 @@ class KVCacheSpec:
         return self.n_params * self.itemsize
 
     def blocks_for(self, n_tokens: int) -> int:
-        """Blocks that hold `n_tokens` tokens of one sequence: ceil(n / block_size)."""
+        """Blocks that hold `n_tokens` tokens of one sequence: ceil(n / block_size).
+
+        Raises
+        ------
+        ValueError
+            For a number of tokens that is not whole or below 0.
+        """
         return -(-whole("n_tokens", n_tokens, 0) // self.block_size)
 
     def capacity(self, memory: float) -> int:
-        """Whole blocks that fit into `memory` bytes."""
+        """Whole blocks that fit into `memory` bytes.
+
+        Raises
+        ------
+        ValueError
+            For a memory that is negative or not finite.
+        """
         if not (math.isfinite(memory) and memory >= 0):
             raise ValueError(f"memory must be a number of bytes >= 0, got {memory!r}")
         return int(memory // self.bytes_per_block())
@@ -122,6 +134,11 @@ class KVCacheSpec:
 
         With `n_tokens` the real length this is what paging fits; with the longest
         allowed length it is what reservation fits.
+
+        Raises
+        ------
+        ValueError
+            As `capacity`, or for fewer than 1 token.
         """
         blocks = self.blocks_for(whole("n_tokens", n_tokens, 1))
         return self.capacity(memory) // blocks
@@ -130,6 +147,11 @@ class KVCacheSpec:
         """Seconds to read the KV of `n_tokens` tokens at `bandwidth` bytes/s.
 
         A lower bound of one decode step of one sequence, weights not counted.
+
+        Raises
+        ------
+        ValueError
+            For a bandwidth that is not above 0, or tokens as in `blocks_for`.
         """
         if not bandwidth > 0:
             raise ValueError(f"bandwidth must be bytes/s > 0, got {bandwidth!r}")

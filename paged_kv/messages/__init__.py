@@ -39,12 +39,12 @@ def language() -> str:
     return "ru" if name.lower().startswith("ru") else "en"
 
 
-def tr(message: str, **values: object) -> str:
+def tr(message: str, /, **values: object) -> str:
     """Return `message` in the current language with `values` put in."""
     return _translations().gettext(message).format(**values)
 
 
-def trn(singular: str, plural: str, n: int, **values: object) -> str:
+def trn(singular: str, plural: str, n: int, /, **values: object) -> str:
     """Return the form for `n` (1 блок, 2 блока, 5 блоков), with `n` and `values`."""
     return _translations().ngettext(singular, plural, n).format(n=n, **values)
 

@@ -82,6 +82,11 @@ class Quantizer(ABC):
         ----------
         shape : sequence of int
             (n, n_kv_heads, head_dim), none of them 0.
+
+        Raises
+        ------
+        ValueError
+            For another shape.
         """
         if len(shape) != 3 or min(shape) < 1:
             raise ValueError(

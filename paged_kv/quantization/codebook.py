@@ -27,6 +27,11 @@ class Codebook(Quantizer):
     ----------
     bits : {2, 3, 4}
 
+    Raises
+    ------
+    ValueError
+        For other bits.
+
     Notes
     -----
     The levels are the best ones for a normal distribution. The elements of K are not

@@ -21,6 +21,13 @@ class Fp8E4M3(Quantizer):
     scale : float
         One number for every block, as engines keep one per layer. 1.0 is the
         uncalibrated default; K and V want scales of their own.
+    name : str
+        For tables and axes.
+
+    Raises
+    ------
+    ValueError
+        For a scale that is not a float32 above 0.
 
     Notes
     -----

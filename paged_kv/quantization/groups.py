@@ -26,6 +26,11 @@ class GroupedInt(Quantizer):
         Elements of a group. The last one of an axis may be shorter; groups never
         leave their block, so K needs blocks of `group` tokens for full groups.
 
+    Raises
+    ------
+    ValueError
+        For other bits, another axis, or a group below 1.
+
     Notes
     -----
     KIVI: Liu et al., arXiv 2402.02750, section 3. Minimum and step are rounded

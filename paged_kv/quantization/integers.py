@@ -69,6 +69,11 @@ class SymmetricInt(Quantizer):
         What has a scale of its own: a head of a block (the lecture's int8), a head of
         one token (vLLM's per-token-head), or only the whole block.
 
+    Raises
+    ------
+    ValueError
+        For other bits, or another axis.
+
     Notes
     -----
     The error of an element is at most scale / 2 = amax / (2 q).

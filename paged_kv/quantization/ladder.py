@@ -18,6 +18,7 @@ from paged_kv.quantization.fp8 import Fp8E4M3
 from paged_kv.quantization.groups import GroupedInt
 from paged_kv.quantization.integers import SymmetricInt
 from paged_kv.quantization.rotation import Hadamard, RandomRotation
+from paged_kv.spec import whole
 
 Floats = NDArray[np.float32]
 
@@ -35,6 +36,11 @@ class Scheme:
         Tokens quantised together; a partial last block stays exact.
     window : int
         This many of the last tokens stay exact, too.
+
+    Raises
+    ------
+    ValueError
+        For a block size below 1 or a window below 0.
     """
 
     name: str
@@ -42,6 +48,10 @@ class Scheme:
     v: Quantizer | None
     block_size: int = 16
     window: int = 0
+
+    def __post_init__(self) -> None:
+        whole("block_size", self.block_size, 1)
+        whole("window", self.window, 0)
 
     def coded_tokens(self, n_tokens: int) -> int:
         """Return how many of the first tokens are kept as codes."""
@@ -54,7 +64,22 @@ class Scheme:
 
         Exact tokens count with `exact_bits`: an exact window is not free, and at
         short lengths it is most of the cache.
+
+        Parameters
+        ----------
+        n_tokens : int
+            At least 1.
+        n_kv_heads, head_dim : int
+            Shape of a token.
+        exact_bits : int
+            Bits of an element that is not quantised.
+
+        Raises
+        ------
+        ValueError
+            For fewer than 1 token, or as the quantisers do.
         """
+        whole("n_tokens", n_tokens, 1)
         shape = (self.block_size, n_kv_heads, head_dim)
         share = self.coded_tokens(n_tokens) / n_tokens
         coded = [
@@ -130,7 +155,7 @@ def ladder(K: ArrayLike, V: ArrayLike) -> list[Scheme]:
 
     K and V are used to calibrate FP8 and to give one scale to a whole tensor.
     """
-    whole = len(np.asarray(K))
+    n_tokens = len(np.asarray(K))
     fp8 = Fp8E4M3.calibrated(K), Fp8E4M3.calibrated(V)
 
     def same(name: str, q: Quantizer, block_size: int = 16) -> Scheme:
@@ -142,12 +167,12 @@ def ladder(K: ArrayLike, V: ArrayLike) -> list[Scheme]:
         return Scheme(name, k, v, block_size=32, window=window)
 
     return [
-        same("int8 tensor", SymmetricInt(8, "block"), whole),
+        same("int8 tensor", SymmetricInt(8, "block"), n_tokens),
         same("int8 head", SymmetricInt(8, "head")),
         same("int8 token", SymmetricInt(8, "token")),
         same("fp8 static", Fp8E4M3()),
         Scheme("fp8 calibrated", *fp8),
-        same("int4 tensor", SymmetricInt(4, "block"), whole),
+        same("int4 tensor", SymmetricInt(4, "block"), n_tokens),
         same("int4 head", SymmetricInt(4, "head")),
         same("int4 token", SymmetricInt(4, "token")),
         same("Hadamard int4", Hadamard(SymmetricInt(4, "token"))),

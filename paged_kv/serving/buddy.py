@@ -17,6 +17,11 @@ class BuddyAllocator:
     num_slots : int
         Slots in all, not necessarily a power of two.
 
+    Raises
+    ------
+    ValueError
+        For a number of slots below 1.
+
     Notes
     -----
     Knuth, The Art of Computer Programming, volume 1, section 2.5. The SOSP'23 paper
@@ -78,7 +83,13 @@ class BuddyAllocator:
 
     @staticmethod
     def chunk_size(size: int) -> int:
-        """Slots of the chunk that a request for `size` slots gets."""
+        """Slots of the chunk that a request for `size` slots gets.
+
+        Raises
+        ------
+        ValueError
+            As `allocate`.
+        """
         return 1 << (whole("size", size, 1) - 1).bit_length()
 
     @property

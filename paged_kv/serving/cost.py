@@ -66,7 +66,18 @@ class CostModel:
         overhead: float = 0.0,
         overhead_per_request: float = 0.0,
     ) -> CostModel:
-        """Return the model for a spec on a device of `bandwidth` B/s and `flops`.
+        """Return the model for a spec on a device.
+
+        Parameters
+        ----------
+        spec : KVCacheSpec
+            Its weights are read once per iteration, its tokens once each.
+        bandwidth : float
+            Bytes/s.
+        flops : float
+            FLOP/s of the prefill, 2 per parameter and token; by default it costs none.
+        overhead, overhead_per_request : float
+            As in the class.
 
         Raises
         ------
@@ -85,9 +96,16 @@ class CostModel:
         )
 
     def seconds(self, requests: int, tokens: int, prompt_tokens: int = 0) -> float:
-        """Seconds of one iteration of `requests` requests that hold `tokens` in all.
+        """Seconds of one iteration.
 
-        `prompt_tokens` of them are new and go through prefill.
+        Parameters
+        ----------
+        requests : int
+            Requests in the batch.
+        tokens : int
+            Tokens that they hold in all.
+        prompt_tokens : int
+            Those of them that are new and go through prefill.
         """
         moved = self.weight_bytes + self.kv_bytes_per_token * tokens
         return (
@@ -105,6 +123,11 @@ class CostModel:
         """Return a model in which touching a block costs as much as reading `tokens`.
 
         A kernel that walks a block table reads less evenly, and small blocks more so.
+
+        Raises
+        ------
+        ValueError
+            For a block size below 1.
         """
         slower = self.kv_bytes_per_token * (
             1 + tokens / whole("block_size", block_size, 1)

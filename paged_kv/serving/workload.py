@@ -72,7 +72,13 @@ class Workload:
         return self.prompt + self.output
 
     def faster(self, factor: float) -> Workload:
-        """Return the same requests, arriving `factor` times as often."""
+        """Return the same requests, arriving `factor` times as often.
+
+        Raises
+        ------
+        ValueError
+            For a factor that is not a number above 0.
+        """
         if not 0 < factor < math.inf:
             raise ValueError(f"factor must be a number > 0, got {factor!r}")
         return Workload(self.arrival / factor, self.prompt, self.output, self.name)

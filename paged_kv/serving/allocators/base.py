@@ -84,6 +84,11 @@ class Allocator(ABC):
         Tokens that all running requests hold now.
     name : str
         English name, also the key of its translation.
+
+    Raises
+    ------
+    ValueError
+        For a number of slots below 1.
     """
 
     name = ""

@@ -20,6 +20,11 @@ class BlockCounter(Allocator):
     watermark : float
         Share of the blocks that admission leaves free, so that a request admitted now
         is not preempted at once (1 % in vLLM).
+
+    Raises
+    ------
+    ValueError
+        When no block fits into the slots, or for a watermark outside 0 … 1.
     """
 
     name = "Paged"

@@ -13,7 +13,20 @@ from paged_kv.spec import whole
 
 
 class ReservingAllocator(Allocator):
-    """Reserves one contiguous chunk per request, from a buddy allocator."""
+    """Reserves one contiguous chunk per request, from a buddy allocator.
+
+    Parameters
+    ----------
+    num_slots : int
+        Slots of the cache.
+    max_len : int
+        Longest request that the model allows, in tokens; at least 2.
+
+    Raises
+    ------
+    ValueError
+        For a number below its least.
+    """
 
     def __init__(self, num_slots: int, max_len: int = 2048) -> None:
         super().__init__(num_slots)

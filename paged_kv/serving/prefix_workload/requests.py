@@ -41,8 +41,14 @@ def system_prompts(
 ) -> Iterator[PrefixRequest]:
     """Yield `n` single questions below one of `kinds` long instructions.
 
-    Lengths are means in tokens. The k-th instruction is asked for 1/k as often as the
-    first.
+    The k-th instruction is asked for 1/k as often as the first.
+
+    Parameters
+    ----------
+    n, seed, kinds : int
+        Requests, the seed of all that is random, and different instructions.
+    system, question, answer : int
+        Mean tokens of an instruction, a question and an answer.
     """
     rng = _rng(n, seed)
     instructions = [_text(rng, system) for _ in range(kinds)]
@@ -63,7 +69,15 @@ def few_shot(
     question: int = 40,
     answer: int = 8,
 ) -> Iterator[PrefixRequest]:
-    """Yield `n` questions behind the first 1 … `shots` examples of one of `tasks`."""
+    """Yield `n` questions behind the first 1 … `shots` examples of one of `tasks`.
+
+    Parameters
+    ----------
+    n, seed, tasks, shots : int
+        Requests, the seed, and how many tasks with how many examples there are.
+    example, question, answer : int
+        Mean tokens of each.
+    """
     rng = _rng(n, seed)
     examples = [[_text(rng, example) for _ in range(shots)] for _ in range(tasks)]
     for _ in range(n):
@@ -86,7 +100,15 @@ def chat(
 
     A prompt is everything said before and a new question: the prompts of a
     conversation grow, and each begins with the one before and its answer.
-    `turns` is the mean length of a conversation; a new one takes its place.
+
+    Parameters
+    ----------
+    n, seed, active : int
+        Requests, the seed, and conversations at a time.
+    turns : float
+        Mean length of a conversation; a new one takes its place.
+    system, question, answer : int
+        Mean tokens of the instruction that all share, of a question and an answer.
     """
     rng = _rng(n, seed)
     instruction = _text(rng, system)
@@ -118,6 +140,13 @@ def tree_of_thought(
 
     The thoughts of one problem form a tree, walked level by level: all prompts of a
     level are as long, and a prompt is the path from the question down.
+
+    Parameters
+    ----------
+    n, seed, branching, depth : int
+        Requests, the seed, and the shape of a tree.
+    question, thought : int
+        Mean tokens of each.
     """
     rng = _rng(n, seed)
     left, problem = n, 0
