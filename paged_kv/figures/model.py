@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
 
 from paged_kv.figures.style import (
@@ -22,14 +23,14 @@ from paged_kv.figures.style import (
     subplots,
 )
 from paged_kv.messages import tr
-from paged_kv.model.measure import Quality
+from paged_kv.model.measure import Quality, StepTime
 from paged_kv.serving import number
 
 
 def sharing_times(
     prefill: tuple[float, float],
     first_token: tuple[float, float],
-    tokens: tuple[int, int],
+    tokens: Sequence[int],
 ) -> Described:
     """Compare ten requests that share a prefix with the same ten that do not.
 
@@ -39,8 +40,8 @@ def sharing_times(
         Seconds to compute all prompts: shared, not shared.
     first_token : (float, float)
         Median seconds from a request to its first token, likewise.
-    tokens : (int, int)
-        Prompt tokens computed, likewise.
+    tokens : sequence of int
+        Prompt tokens computed: shared, not shared.
     """
     figure, axes = subplots(2, height=2.2)
     panels = (
@@ -64,68 +65,73 @@ def sharing_times(
 
 
 def batch_curve(
-    batches: Sequence[int], weights: Sequence[float], attention: Sequence[float]
+    batches: Sequence[int], steps: Mapping[int, Sequence[StepTime]]
 ) -> Described:
     """Show tokens per second by batch, and where a step's time goes.
 
     Parameters
     ----------
     batches : sequence of int
-    weights, attention : sequence of float
-        Seconds of a step.
+    steps : mapping of int to sequence of StepTime
+        Context → a step's time for each batch; two contexts.
     """
-    figure, (left, right) = subplots(2, height=3.0)
-    total = np.add(weights, attention)
-    rate = np.array(batches) / total
-    left.plot(batches, rate, "o-", color=BLUE)
-    fine = np.linspace(batches[0], batches[-1], 100)  # the axis is logarithmic
-    left.plot(fine, rate[0] * fine, "--", color=GREY)
-    for batch, value in zip(batches, rate, strict=True):
-        left.annotate(
-            number(value), (batch, value), (3, -12), textcoords="offset points"
+    figure, (rates, *panels) = subplots(1 + len(steps), height=3.2)
+    styles = ((BLUE, "o-"), (VERMILION, "s-"))
+    for (context, times), (colour, style) in zip(steps.items(), styles, strict=True):
+        rate = np.divide(batches, [time.total for time in times])
+        rates.plot(
+            batches, rate, style, color=colour, label=tr("context {n}", n=context)
         )
-    left.set_ylim(0, 1.6 * rate.max())
-    left.set_xscale("log", base=2)
-    left.set_xticks(batches, [str(batch) for batch in batches])
-    left.minorticks_off()
-    left.set_title(tr("Throughput (dashed: proportional)"))
-    left.set_ylabel(tr("tokens/s"))
+        rates.annotate(
+            number(rate[-1]),
+            (batches[-1], rate[-1]),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+        )
+        rates.plot(batches, rate[0] * np.array(batches), "--", color=GREY, zorder=0)
+        rates.set_ylim(0, max(1.15 * rate.max(), rates.get_ylim()[1]))
+    rates.set_xticks(batches, [str(batch) for batch in batches])
+    rates.set_title(tr("Throughput"))
+    rates.set_ylabel(tr("tokens/s"))
+    rates.legend(frameon=False, loc="upper left")
+    for ax, (context, times) in zip(panels, steps.items(), strict=True):
+        _step_bars(ax, batches, times)
+        ax.set_title(tr("A step, context {n}", n=context))
+        ax.set_ylabel(tr("ms"))
+    panels[0].legend(frameon=False, loc="upper left")
+    for panel in panels:
+        panel.set_ylim(0, 1.15 * max(t.total for s in steps.values() for t in s) * 1e3)
+    for ax in (rates, *panels):
+        ax.set_xlabel(tr("answers in the batch"))
+    return Described(
+        figure,
+        tr(
+            "Measured on this machine for batches of {batches} (dashed: proportional). "
+            "Above each bar: attention's share of the step.",
+            batches=", ".join(map(str, batches)),
+        ),
+    )
+
+
+def _step_bars(ax: Axes, batches: Sequence[int], times: Sequence[StepTime]) -> None:
     places = np.arange(len(batches))
-    milliseconds = 1e3 * np.array(weights)
-    right.bar(places, milliseconds, color=BLUE, label=tr("weights"))
-    right.bar(
+    weights = [1e3 * time.weights for time in times]
+    attention = [1e3 * time.attention for time in times]
+    ax.bar(places, weights, color=BLUE, label=tr("weights"))
+    bars = ax.bar(
         places,
-        1e3 * np.array(attention),
-        bottom=milliseconds,
+        attention,
+        bottom=weights,
         color=ORANGE,
         hatch="//",
         edgecolor="white",
         label=tr("attention and the pool"),
     )
-    shares = 100 * np.array(attention) / total
-    for place, share, height in zip(places, shares, 1e3 * total, strict=True):
-        right.annotate(
-            f"{number(share)}\N{NO-BREAK SPACE}%",
-            (float(place), height),
-            (0, 3),
-            textcoords="offset points",
-            ha="center",
-        )
-    right.margins(y=0.45)
-    right.set_xticks(places, [str(batch) for batch in batches])
-    right.set_title(tr("One step (above: attention's share)"))
-    right.set_ylabel(tr("ms"))
-    right.legend(frameon=False, loc="upper left")
-    for ax in (left, right):
-        ax.set_xlabel(tr("answers in the batch"))
-    return Described(
-        figure,
-        tr(
-            "Measured on this machine: tokens per second for batches of {batches}, and "
-            "the parts of a step that weights and attention take.",
-            batches=", ".join(map(str, batches)),
-        ),
-    )
+    shares = [100 * time.attention / time.total for time in times]
+    labels = [f"{number(share)}\N{NO-BREAK SPACE}%" for share in shares]
+    ax.bar_label(bars, labels, padding=2, fontsize=9)
+    ax.set_xticks(places, [str(batch) for batch in batches])
 
 
 def pool_sizes(
@@ -225,6 +231,84 @@ def layer_map(K: ArrayLike, V: ArrayLike, layer: int) -> Described:
     )
 
 
+def layer_errors(
+    names: Sequence[str], k_only: Sequence[float], v_only: Sequence[float]
+) -> Described:
+    """Compare attention's error in a layer when only K and when only V is quantised.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Schemes.
+    k_only, v_only : sequence of float
+        Errors of attention's output, relative to its size.
+    """
+    figure, (ax,) = subplots(1, height=3.6)
+    rows = np.arange(len(names))[::-1]
+    for shift, values, colour, hatch, label in (
+        (0.2, k_only, BLUE, "", tr("only K quantised")),
+        (-0.2, v_only, ORANGE, "//", tr("only V quantised")),
+    ):
+        bars = ax.barh(
+            rows + shift,
+            100 * np.array(values),
+            0.38,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            label=label,
+        )
+        labels = [number(100 * value, 1) for value in values]
+        ax.bar_label(bars, labels, padding=3, fontsize=9)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    ax.margins(x=0.1)
+    ax.set_yticks(rows, names)
+    ax.set_xlabel(tr("error of the output, %"))
+    ax.legend(frameon=False)
+    worse = [n for n, k, v in zip(names, k_only, v_only, strict=True) if k > v]
+    return Described(
+        figure,
+        tr(
+            "An error in K costs more than one in V in {n} of {m} schemes: {list}.",
+            n=len(worse),
+            m=len(names),
+            list=", ".join(worse),
+        ),
+    )
+
+
+def bits_ladder(results: Mapping[str, tuple[float, Quality]]) -> Described:
+    """Show perplexity against bits per element, each scheme a point with its name.
+
+    Parameters
+    ----------
+    results : mapping of str to (float, Quality)
+        As for `predictions`; the first is the exact storage, shown as a line.
+    """
+    figure, (ax,) = subplots(1, height=3.6)
+    (_, exact), *schemes = results.values()
+    ax.axhline(exact.perplexity, color=GREY, linestyle="--", label=tr("exact pool"))
+    bits = [b for b, _ in schemes]
+    ax.scatter(bits, [q.perplexity for _, q in schemes], color=BLUE, zorder=2)
+    for name, (b, q) in list(results.items())[1:]:
+        ax.annotate(
+            name, (b, q.perplexity), (5, 4), textcoords="offset points", fontsize=9
+        )
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    ax.yaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    ax.margins(x=0.12, y=0.1)
+    ax.set_xlabel(tr("bits per element, everything counted"))
+    ax.set_ylabel(tr("perplexity"))
+    ax.grid(alpha=0.25)
+    ax.legend(frameon=False)
+    listed = "; ".join(
+        f"{name}: {number(b, 1)}" for name, (b, _) in list(results.items())[1:]
+    )
+    return Described(figure, tr("Bits per element by scheme: {list}.", list=listed))
+
+
 def predictions(results: Mapping[str, tuple[float, Quality]]) -> Described:
     """Show what each storage does to a model's predictions.
 
@@ -265,11 +349,11 @@ def predictions(results: Mapping[str, tuple[float, Quality]]) -> Described:
 
 
 def _order(kl: float) -> str:
-    if kl < 0.01:
-        return tr("below {limit}", limit=number(0.01, 2))
-    if kl < 0.1:
-        return tr("below {limit}", limit=number(0.1, 1))
-    return tr("above {limit}", limit=number(0.1, 1))
+    limits = (0.01, 0.05)  # far from what any of the lesson's schemes has
+    for limit in limits:
+        if kl < limit:
+            return tr("below {limit}", limit=number(limit, 2))
+    return tr("above {limit}", limit=number(limits[-1], 2))
 
 
 def first_tokens(

@@ -20,6 +20,7 @@ from paged_kv.model.tokenizer import Message, Tokenizer
 from paged_kv.model.weights import (
     WeightsNotFound,
     find,
+    open_gguf,
     read_gguf,
     read_safetensors,
 )
@@ -58,7 +59,5 @@ def load(name: str | Path) -> tuple[Llama, Tokenizer]:
     path = find(name)
     if path.is_dir():
         return Llama(*read_safetensors(path)), Tokenizer.from_folder(path)
-    from gguf import GGUFReader
-
-    reader = GGUFReader(path)  # seconds, mostly for the vocabulary: once for both
+    reader = open_gguf(path)  # slow, mostly for the vocabulary: once for both
     return Llama(*read_gguf(reader)), Tokenizer.from_gguf(reader)

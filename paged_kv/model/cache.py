@@ -130,10 +130,12 @@ def causal_attention(
         S = rows @ K.transpose(1, 2, 0)
         token = np.arange(first * bs, first * bs + valid)
         if token[-1] > start:
-            S = np.where(token <= position, S, np.float32(-np.inf))
+            np.copyto(S, np.float32(-np.inf), where=token > position)
         # Token 0 is in the first step and seen by all, so m is finite from there on.
         m_new = np.maximum(m, S.max(axis=-1, keepdims=True))
-        alpha, P = np.exp(m - m_new), np.exp(S - m_new)
+        alpha = np.exp(m - m_new)
+        S -= m_new
+        P = np.exp(S, out=S)
         denominator = denominator * alpha + P.sum(axis=-1, keepdims=True)
         acc = acc * alpha + P @ V.swapaxes(0, 1)
         m = m_new

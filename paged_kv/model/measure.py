@@ -106,42 +106,46 @@ def log_probabilities(
     return rows
 
 
-def windowed_log_probabilities(
+def decoded_log_probabilities(
     model: Llama, tokens: Sequence[int], scheme: Scheme
 ) -> Array:
-    """As `log_probabilities`, with the last tokens before each query exact.
+    """As `log_probabilities`, as if the text were decoded token by token.
 
-    A window moves with the query, and a block is read exactly by some queries and as
-    codes by later ones. So this reads both from plain arrays; no pool keeps them.
-
-    Parameters
-    ----------
-    scheme : Scheme
-        Its `window` tokens, and those of a block that is not full yet, are exact.
+    Then every query reads the last, unfilled block exactly, and the scheme's window.
+    In a prefill all queries of a chunk read the same codes. To get the former at the
+    speed of the latter, this keeps K and V both exact and as they are read back,
+    without a pool; without a window the result is that of a `QuantizedBlockPool`.
     """
     n = len(tokens) - 1
-    t = np.arange(n)
     coded = np.array([scheme.coded_tokens(length) for length in range(1, n + 1)])
-    far, seen = t < coded[:, None], t <= t[:, None]  # (query, token)
     whole = replace(scheme, window=0)
-    scale = np.float32(model.config.head_dim**-0.5)
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        group = q.shape[1] // k.shape[1]
         read_k, read_v = whole.read_back(k, v)
         out = np.empty_like(q)
-        for head in range(q.shape[1]):
-            query, kv = q[:, head] * scale, head // group
-            S = np.where(far, query @ read_k[:, kv].T, query @ k[:, kv].T)
-            S = np.where(seen, S, np.float32(-np.inf))
-            P = np.exp(S - S.max(axis=-1, keepdims=True))
-            P /= P.sum(axis=-1, keepdims=True)
-            out[:, head] = np.where(far, P, 0) @ read_v[:, kv]
-            out[:, head] += np.where(far, 0, P) @ v[:, kv]
+        for far in np.unique(coded):  # queries that read the same tokens as codes
+            rows = np.flatnonzero(coded == far)
+            stop = rows[-1] + 1
+            K = np.concatenate([read_k[:far], k[far:stop]])
+            V = np.concatenate([read_v[:far], v[far:stop]])
+            out[rows] = _causal(q[rows], K, V)
         return out
 
-    hidden = model.forward(np.array(tokens[:n]), t, attend)
+    hidden = model.forward(np.array(tokens[:n]), np.arange(n), attend)
     return _log_softmax(model.logits(hidden))
+
+
+def _causal(q: Array, K: Array, V: Array) -> Array:
+    """Attention of the last len(q) tokens, each over all up to itself."""
+    n, n_heads, head_dim = q.shape
+    n_kv_heads = K.shape[1]
+    rows = (q * np.float32(head_dim**-0.5)).reshape(n, n_kv_heads, -1, head_dim)
+    S = rows.transpose(1, 2, 0, 3) @ K.transpose(1, 2, 0)[:, None]
+    S = np.where(np.tri(n, len(K), len(K) - n, dtype=bool), S, np.float32(-np.inf))
+    P = np.exp(S - S.max(axis=-1, keepdims=True))
+    P /= P.sum(axis=-1, keepdims=True)
+    out: Array = P @ V.swapaxes(0, 1)[:, None]
+    return out.transpose(2, 0, 1, 3).reshape(n, n_heads, head_dim)
 
 
 def _watched(attend: Attend, watch: Watch | None) -> Attend:
@@ -156,9 +160,10 @@ def _watched(attend: Attend, watch: Watch | None) -> Attend:
 
 
 def _log_softmax(logits: Array) -> Array:
-    """Turn scores into logs of probabilities, in place."""
-    logits -= logits.max(axis=-1, keepdims=True)
-    logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    """Turn scores into logs of probabilities, in place: row by row stays in cache."""
+    for row in logits:
+        row -= row.max()
+        row -= np.log(np.exp(row).sum())
     return logits
 
 
@@ -185,7 +190,8 @@ def compare(exact: Array, other: Array, tokens: Sequence[int]) -> Quality:
     """Compare two results of `log_probabilities` for the same text."""
     targets = np.array(tokens[1:])
     picked = other[np.arange(len(targets)), targets]
-    divergence = (np.exp(exact) * (exact - other)).sum(axis=-1)
+    pairs = zip(exact, other, strict=True)
+    divergence = np.array([np.exp(p) @ (p - q) for p, q in pairs])
     same = exact.argmax(axis=-1) == other.argmax(axis=-1)
     return Quality(
         perplexity=float(np.exp(-picked.mean(dtype=np.float64))),

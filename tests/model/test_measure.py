@@ -8,8 +8,8 @@ import pytest
 from paged_kv.model.measure import (
     compare,
     decode_time,
+    decoded_log_probabilities,
     log_probabilities,
-    windowed_log_probabilities,
 )
 from paged_kv.pool import BlockPool
 from paged_kv.quantization import QuantizedBlockPool, SymmetricInt
@@ -63,7 +63,7 @@ def test_fewer_bits_do_more_damage(tiny):
 def test_a_window_is_that_of_decoding_token_by_token(tiny, window):
     four = SymmetricInt(4)
     scheme = Scheme("int4", four, four, block_size=4, window=window)
-    logs = windowed_log_probabilities(tiny, TEXT, scheme)
+    logs = decoded_log_probabilities(tiny, TEXT, scheme)
     if not window:  # a pool that quantises full blocks has no window
         pool_type = partial(QuantizedBlockPool, k_quantizer=four, v_quantizer=four)
         expected = log_probabilities(tiny, TEXT, make(pool_type, tiny), chunk=1)
