@@ -126,6 +126,7 @@ def _grade(arguments: argparse.Namespace) -> int:
     try:
         notebooks = run.find_notebooks(arguments.paths)
         # Say now, not after an hour, that the results cannot be written.
+        arguments.csv.parent.mkdir(parents=True, exist_ok=True)
         table.write_csv([], arguments.csv)
         if arguments.html:
             arguments.html.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from paged_kv.checks.runner import OutputLimit, TimeLimit, run_guarded
 from paged_kv.checks.show import clean
 from paged_kv.grading.notebook import CodeCell
 from paged_kv.grading.statements import Statement, needed, split, unwritten
-from paged_kv.messages import tr
+from paged_kv.messages import language, tr, trn, use_language
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,14 @@ def collect(cells: Iterable[CodeCell], exercise: Exercise, *, safe: bool) -> Col
         try:
             statements += split(cell)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            result.notes.append(_failed(cell.number, error))
+            result.notes += _failures({cell.number: error})
     names = [asked.name for asked in exercise.asked]
     if safe:
         statements = needed(statements, names)
-    found = _execute(statements, names, result.notes)
+    lang = language()
+    found, errors = _execute(statements, names)
+    use_language(lang)  # the notebook has chosen its own
+    result.notes += _failures(errors)
     result.objects = tuple(
         _choose(asked, found[asked.name], result.notes) for asked in exercise.asked
     )
@@ -75,9 +78,17 @@ def collect(cells: Iterable[CodeCell], exercise: Exercise, *, safe: bool) -> Col
 
 
 def _execute(
-    statements: list[Statement], names: list[str], notes: list[str]
-) -> dict[str, list[_Definition]]:
-    """Execute in order; what lacks a name of a cell below, again after the others."""
+    statements: list[Statement], names: list[str]
+) -> tuple[dict[str, list[_Definition]], dict[int, BaseException]]:
+    """Execute in order; what lacks a name of a cell below, again after the others.
+
+    Returns
+    -------
+    found : dict
+        The definitions of each of `names`, by cell.
+    errors : dict
+        The first error of each cell that failed.
+    """
     module = ModuleType("__main__")
     sys.modules["__main__"] = module  # where a dataclass looks for its names
     _leave_out_checks()
@@ -100,10 +111,8 @@ def _execute(
                     stubs = unwritten(statement.node)
                     found[name].append(_Definition(statement.cell, value, stubs))
         pending = lacking if len(lacking) < len(pending) else []
-    for cell, error in sorted(errors.items()):
-        if not isinstance(error, NotImplementedError):  # its own stub: no news
-            notes.append(_failed(cell, error))
-    return {name: sorted(own, key=lambda d: d.cell) for name, own in found.items()}
+    by_cell = {name: sorted(own, key=lambda d: d.cell) for name, own in found.items()}
+    return by_cell, errors
 
 
 def _leave_out_checks() -> None:
@@ -166,11 +175,28 @@ def _missing(asked: Asked) -> object:
     return namespace[asked.name]
 
 
-def _failed(cell: int, error: BaseException) -> str:
+def _failures(errors: dict[int, BaseException]) -> list[str]:
+    """Return what to say about cells that failed, the same error once."""
+    cells: dict[str, list[int]] = {}
+    for cell, error in sorted(errors.items()):
+        if not isinstance(error, NotImplementedError):  # its own stub: no news
+            cells.setdefault(_reason(error), []).append(cell)
+    return [
+        trn(
+            "Cell {cells} failed: {reason}",
+            "Cells {cells} failed: {reason}",
+            len(numbers),
+            cells=", ".join(map(str, numbers)),
+            reason=reason,
+        )
+        for reason, numbers in cells.items()
+    ]
+
+
+def _reason(error: BaseException) -> str:
     if isinstance(error, TimeLimit):
-        return tr("Cell {cell} did not finish in time and was stopped.", cell=cell)
+        return tr("it did not finish in time and was stopped")
     if isinstance(error, OutputLimit):
-        return tr("Cell {cell} printed without end and was stopped.", cell=cell)
+        return tr("it printed without end and was stopped")
     text = run_guarded(lambda: clean(str(error))).value or ""
-    reason = f"{type(error).__name__}: {text}".removesuffix(": ")
-    return tr("Cell {cell} failed: {reason}", cell=cell, reason=reason)
+    return f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -111,10 +111,8 @@ def grade_one(name: str, path: Path, options: Options) -> list[Grade]:
         cwd.mkdir()
         try:
             ended = _run_worker(_command(path, result, options), cwd, options.seconds)
-        except (
-            OSError
-        ) as error:  # too many processes, no memory: the next may fare well
-            ended = str(error)
+        except OSError as error:
+            ended = str(error)  # too many processes, no memory: the next may fare well
         with result.open(encoding="utf-8", errors="replace") as lines:
             grades, complete = read_grades(name, lines)
     grades = grades or [Grade(name, options.exercise)]

@@ -38,7 +38,7 @@ def _row(grade: Grade) -> dict[str, object]:
         "state": grade.state,
         "code": grade.report.code if grade.report else "",
         "message": grade.message,
-        "notes": " ".join(grade.notes),
+        "notes": "; ".join(grade.notes),
     }
     return {
         **{column: _harmless(text) for column, text in texts.items()},

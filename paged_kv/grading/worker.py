@@ -24,7 +24,7 @@ from paged_kv.messages import tr, use_language
 PATIENCE = 2
 
 
-def grade(path: Path, result: Path, lang: str, safe: bool, wanted: str) -> None:
+def grade(path: Path, result: Path, safe: bool, wanted: str) -> None:
     """Grade the notebook at `path`, and append what is known to `result`."""
 
     def tell(**event: object) -> None:
@@ -43,7 +43,6 @@ def grade(path: Path, result: Path, lang: str, safe: bool, wanted: str) -> None:
     for exercise in exercises:
         tell(exercise=exercise)
         collected = collect(cells, EXERCISES[exercise], safe=safe)
-        use_language(lang)  # the notebook has chosen its own
         tell(exercise=exercise, notes=collected.notes)
         late = 0
         for report in examine_each(EXERCISES[exercise], collected.objects):
@@ -59,7 +58,7 @@ def main(arguments: list[str]) -> None:
     path, result, lang, seconds, memory, safe, *wanted = arguments
     use_language(lang)
     limit_this_process(int(seconds), int(memory))
-    grade(Path(path), Path(result), lang, safe == "safe", "".join(wanted))
+    grade(Path(path), Path(result), safe == "safe", "".join(wanted))
 
 
 if __name__ == "__main__":

@@ -162,6 +162,20 @@ def test_a_cell_that_fails_is_noted_and_the_rest_goes_on(
     assert note in found.notes[0]
 
 
+def test_one_error_of_several_cells_is_one_note(solved):
+    found = collected("boom", *solved, "boom", "1 / 0", "boom")
+    assert found.notes == [
+        "Cells 1, 5, 7 failed: NameError: name 'boom' is not defined",
+        "Cell 6 failed: ZeroDivisionError: division by zero",
+    ]
+
+
+def test_the_notes_are_in_the_teachers_language(solved):
+    choice = "from paged_kv.messages import use_language\nuse_language('ru')"
+    found = collected(choice, *solved, "1 / 0")
+    assert found.notes == ["Cell 5 failed: ZeroDivisionError: division by zero"]
+
+
 def test_safe_executes_no_line_that_is_not_needed(tmp_path, solved):
     trace = tmp_path / "trace"
     cells = [

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -162,7 +163,25 @@ def _wait_for_end(pid):
                 raise ProcessLookupError
 
 
-def test_an_endless_loop_costs_its_criteria_and_not_the_evening(grade, solved):
+@pytest.fixture
+def impatient(monkeypatch):
+    """Let a criterion take less time than it may, so that the test does not last."""
+    command = run._command
+    start = (
+        "import sys; from paged_kv.checks import runner; runner.SECONDS = 0.3; "
+        "from paged_kv.grading.worker import main; main(sys.argv[1:])"
+    )
+
+    def quicker(*arguments):
+        python, _, _, *rest = command(*arguments)
+        return [python, "-c", start, *rest]
+
+    monkeypatch.setattr(run, "_command", quicker)
+
+
+def test_an_endless_loop_costs_its_criteria_and_not_the_evening(
+    impatient, grade, solved
+):
     imports, pool, sequence = solved
     endless = sequence.replace("self.length += 1", "while True: pass")
     result = grade(imports, pool, endless, seconds=30)
@@ -213,12 +232,12 @@ class TestCommand:
         write("x = 1", name="=cyd.ipynb")
         write(*solved, name="ann/.ipynb_checkpoints/09.1-checkpoint.ipynb")
         (tmp_path / "class" / "dan.ipynb").write_text("{")
-        arguments = ("--csv", "out.csv", "--html", "html", "--jobs", "2")
+        arguments = ("--csv", "new/out.csv", "--html", "html", "--jobs", "2")
         done = paged_kv("grade", "class", *arguments, "--lang", "en")
         assert done.returncode == 1, done.stderr
         assert done.stderr == ""  # no progress bar outside a terminal
-        assert done.stdout.startswith("4 notebooks graded: out.csv\n")
-        rows = _rows(tmp_path / "out.csv")
+        assert done.stdout.startswith(f"4 notebooks graded: {Path('new/out.csv')}\n")
+        rows = _rows(tmp_path / "new/out.csv")
         assert {r["submission"]: r["state"] for r in rows} == {
             "'=cyd.ipynb": "unknown",
             "ann/09.1.ipynb": "passed",
@@ -254,7 +273,7 @@ class TestCommand:
         [
             ["nowhere", "--csv", "o.csv"],
             ["empty", "--csv", "o.csv"],
-            ["class", "--csv", "missing/o.csv"],
+            ["class", "--csv", "class/nb.ipynb/o.csv"],
             ["class", "--csv", "o.csv", "--exercise", "77.7"],
             ["class", "--csv", "o.csv", "--jobs", "0"],
             ["class"],
