@@ -18,7 +18,8 @@ AXE := tests/browser/node_modules/axe-core/axe.min.js
 # JupyterLab's defaults for the course: no questions about news, no look for updates.
 LABCONFIG := $(VENV)/etc/jupyter/labconfig
 NOTEBOOKS := notebooks notebooks/* exercises/* solutions/*
-PYTEST := $(RUN) -m pytest -q
+# The slowest ten tests (cells, for nbval) are named at the end of each step.
+PYTEST := $(RUN) -m pytest -q --durations=10
 
 # The kernel is the course's own, whatever other Jupyter this machine has.
 unexport JUPYTER_PATH

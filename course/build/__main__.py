@@ -17,6 +17,7 @@ from .master import CourseError, Master, find_masters, read_master
 from .notebook import Target, assemble, targets
 from .numbers import CITED, number_problems, read_cited
 from .outputs import normalise, output_problems
+from .published import repository
 from .solution import leaks, secrets
 from .spelling import DICTIONARIES, find_dictionaries, spelling_problems
 
@@ -50,9 +51,12 @@ def read_masters(root: Path, select: str = "") -> list[Master]:
     return _each(lambda path: read_master(path, root), paths)
 
 
-def assemble_all(wanted: list[Target], masters: list[Master]) -> dict[str, Any]:
+def assemble_all(
+    wanted: list[Target], masters: list[Master], root: Path
+) -> dict[str, Any]:
     """Return path → notebook, not executed."""
-    notebooks = _each(lambda target: assemble(target, masters), wanted)
+    name = repository(root)
+    notebooks = _each(lambda target: assemble(target, masters, name), wanted)
     return {t.path: notebook for t, notebook in zip(wanted, notebooks, strict=True)}
 
 
@@ -101,7 +105,7 @@ def build(root: Path, select: str) -> list[str]:
     wanted = targets(masters)
     if any(target.kind == "index" for target in wanted):
         masters = read_masters(root)  # its map shows all
-    notebooks = assemble_all(wanted, masters)
+    notebooks = assemble_all(wanted, masters, root)
     problems = run(notebooks, root)
     for target in wanted:
         faults = content_problems(target, notebooks[target.path])
@@ -119,7 +123,7 @@ def check(root: Path, *, outputs: bool) -> list[str]:
     """Return every gate's problems; ``outputs`` executes, and compares them too."""
     masters = read_masters(root)
     wanted = targets(masters)
-    notebooks = assemble_all(wanted, masters)
+    notebooks = assemble_all(wanted, masters, root)
     lock = languages.read_lock(root / _LOCK)
     problems = master_problems(masters)
     problems += languages.lock_problems(lock, languages.pairs(masters))

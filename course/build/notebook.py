@@ -9,9 +9,11 @@ from nbformat import v4
 from .languages import code_for
 from .master import LANGS, Cell, CourseError, Master
 from .outputs import METADATA
+from .published import binder, colab, install_cell
 from .solution import variant
 
 INDEX = "notebooks/index.ipynb"
+_COLAB_CELL = "install-in-colab"
 _WORDS = {
     "lessons": {"ru": "Урок", "en": "Lesson"},
     "exercises": {"ru": "Упражнение", "en": "Exercise"},
@@ -25,6 +27,10 @@ _WORDS = {
     },
     "total": {"ru": "**Всего**", "en": "**Total**"},
     "hours": {"ru": "{}\u00a0ч {}\u00a0мин", "en": "{}\u00a0h {}\u00a0min"},
+    "binder": {
+        "ru": "[Открыть модуль на Binder]({}): ничего устанавливать не надо.",
+        "en": "[Open the module on Binder]({}): there is nothing to install.",
+    },
     "columns": {
         "ru": "| № | Тетрадь | Что внутри | Время |",
         "en": "| No. | Notebook | What is inside | Time |",
@@ -58,8 +64,11 @@ def targets(masters: Iterable[Master]) -> list[Target]:
     return found
 
 
-def assemble(target: Target, masters: list[Master]) -> Any:
+def assemble(target: Target, masters: list[Master], repository: str = "") -> Any:
     """Return the notebook, not executed.
+
+    ``repository`` is where the course is published, ``owner/name``: then the notebook
+    has links to open it in Colab and on Binder, and a cell that installs it in Colab.
 
     Raises
     ------
@@ -72,14 +81,21 @@ def assemble(target: Target, masters: list[Master]) -> Any:
     for lang in [target.lang] if target.lang else LANGS:
         for cell in master.cells:
             if cell.lang in (lang, None) and cell.only in ("", copy):
-                cells.append(_cell(target, cell, lang, masters))
+                cells.append(_cell(target, cell, lang, masters, repository))
     if master.kind != "index":
         title, _, rest = cells[0].source.partition("\n")
-        cells[0].source = f"{title}\n\n{_navigation(target)}\n\n{rest.strip()}".strip()
+        line = _navigation(target, repository)
+        cells[0].source = f"{title}\n\n{line}\n\n{rest.strip()}".strip()
+        if repository:
+            first = next(i for i, c in enumerate(cells) if c.cell_type == "code")
+            code = v4.new_code_cell(install_cell(repository), id=_COLAB_CELL)
+            cells.insert(first, code)
     return v4.new_notebook(cells=cells, metadata=METADATA)
 
 
-def _cell(target: Target, cell: Cell, lang: str, masters: list[Master]) -> Any:
+def _cell(
+    target: Target, cell: Cell, lang: str, masters: list[Master], repository: str
+) -> Any:
     identity = cell.key if target.lang else f"{cell.key}-{lang}"
     kept = ("tags", "nbgrader") if target.kind == "solutions" else ("tags",)
     metadata = {name: cell.metadata[name] for name in kept if name in cell.metadata}
@@ -91,7 +107,11 @@ def _cell(target: Target, cell: Cell, lang: str, masters: list[Master]) -> Any:
     else:
         make, source = v4.new_markdown_cell, cell.source
         if target.kind == "index":
-            source = source.replace("{{map}}", course_map(masters, lang))
+            table = course_map(masters, lang)
+            if repository:
+                link = _WORDS["binder"][lang].format(binder(repository, INDEX))
+                table = f"{table}\n\n{link}"
+            source = source.replace("{{map}}", table)
     return make(source=source, id=identity, metadata=metadata)
 
 
@@ -102,7 +122,7 @@ def _facts(master: Master, lang: str) -> list[str]:
     return facts
 
 
-def _navigation(target: Target) -> str:
+def _navigation(target: Target, repository: str) -> str:
     master, lang = target.master, target.lang
     other = "en" if lang == "ru" else "ru"
     parts = [f"{master.id} · **{_WORDS[target.kind][lang]}**", *_facts(master, lang)]
@@ -112,6 +132,9 @@ def _navigation(target: Target) -> str:
     index = "../index.ipynb" if target.kind == "lessons" else f"../../{INDEX}"
     parts.append(f"[{_WORDS['map'][lang]}]({index})")
     parts.append(f"[{_WORDS['other'][lang]}](../{other}/{master.stem}.ipynb)")
+    if repository:
+        parts.append(f"[Colab]({colab(repository, target.path)})")
+        parts.append(f"[Binder]({binder(repository, target.path)})")
     return " · ".join(parts)
 
 

