@@ -174,10 +174,8 @@ def paged_attention(
     PagedAttention: Kwon et al., SOSP'23, section 4.1; the online softmax is the inner
     loop of FlashAttention (Dao et al., 2022, algorithm 1).
     """
-    state = partial_attention(pool, seq, layer, q, scale)
-    if not len(seq):
-        raise ValueError(f"sequence {seq.seq_id!r} is empty: nothing to attend to")
-    return state.out
+    require_tokens(seq)
+    return partial_attention(pool, seq, layer, q, scale).out
 
 
 def partial_attention(
@@ -225,6 +223,18 @@ def partial_attention(
     return AttentionState(out.reshape(-1, pool.head_dim), lse.reshape(-1))
 
 
+def require_tokens(seq: Sequence) -> None:
+    """Raise RuntimeError for a freed sequence, ValueError for an empty one."""
+    _require_live(seq)
+    if not len(seq):
+        raise ValueError(f"sequence {seq.seq_id!r} is empty: nothing to attend to")
+
+
+def _require_live(seq: Sequence) -> None:
+    if getattr(seq, "freed", False) is True:  # a student's class need not have it
+        raise RuntimeError(f"sequence {seq.seq_id!r} was freed: its blocks are others'")
+
+
 def _group_heads(q: ArrayLike, n_kv_heads: int, head_dim: int, scale: float) -> Array:
     """Return q · scale as (n_kv_heads, group, head_dim), checked."""
     q = real_numbers("q", q)
@@ -248,8 +258,7 @@ def _blocks_of(pool: BlockPool, seq: Sequence) -> NDArray[np.int64]:
 
     Blocks reserved ahead may follow in the table; they hold nothing and are left out.
     """
-    if getattr(seq, "freed", False) is True:  # a student's class need not have it
-        raise RuntimeError(f"sequence {seq.seq_id!r} was freed: its blocks are others'")
+    _require_live(seq)
     needed = -(-len(seq) // pool.block_size)
     table = np.asarray(seq.block_table[:needed], np.int64)
     if len(table) < needed:

@@ -12,7 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from paged_kv.attention import AttentionState, paged_attention, partial_attention
+from paged_kv.attention import (
+    AttentionState,
+    paged_attention,
+    partial_attention,
+    require_tokens,
+)
 from paged_kv.pool import BlockPool
 from paged_kv.sequence import Sequence
 from paged_kv.spec import whole
@@ -64,6 +69,8 @@ def flash_decoding(
     ------
     ValueError
         As `paged_attention`, or for partitions that cut a block.
+    RuntimeError
+        For a sequence that was freed.
 
     Notes
     -----
@@ -76,8 +83,7 @@ def flash_decoding(
             f"partition_tokens must be a multiple of the block size {pool.block_size}, "
             f"got {partition_tokens}"
         )
-    if not len(seq):
-        raise ValueError(f"sequence {seq.seq_id!r} is empty: nothing to attend to")
+    require_tokens(seq)
     step = partition_tokens // pool.block_size
     n_blocks = _blocks(pool, len(seq))
     parts = [
@@ -115,6 +121,8 @@ def decode_batch(
     ------
     ValueError
         As `paged_attention`, or when the queries are not one per sequence.
+    RuntimeError
+        For a sequence that was freed.
     """
     q = _batch_of_queries(seqs, q)
     out = np.stack(
@@ -147,7 +155,7 @@ def cascade_attention(
 
     Raises
     ------
-    ValueError
+    ValueError, RuntimeError
         As `decode_batch`.
 
     Notes
@@ -190,8 +198,7 @@ def _batch_of_queries(seqs: Seq[Sequence], q: ArrayLike) -> NDArray[Any]:
             f"{len(seqs)} sequences, got {q.shape}"
         )
     for seq in seqs:
-        if not len(seq):
-            raise ValueError(f"sequence {seq.seq_id!r} is empty: nothing to attend to")
+        require_tokens(seq)
     return q
 
 

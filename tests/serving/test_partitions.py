@@ -157,3 +157,13 @@ def test_a_batch_that_does_not_fit_is_refused(method):
             method(pool, bad_seqs, 0, bad_q, 1)
     with pytest.raises(ValueError, match="'nobody' is empty"):
         flash_decoding(pool, empty, 0, q[0], 1)
+
+
+def test_a_freed_sequence_is_not_attended_to_in_parts_either():
+    pool, seqs, _, q = forks(0, 8, [5, 4], 4)
+    seqs[1].free()
+    for method in (cascade_attention, decode_batch):
+        with pytest.raises(RuntimeError, match="was freed"):
+            method(pool, seqs, 0, q, 1)
+    with pytest.raises(RuntimeError, match="was freed"):
+        flash_decoding(pool, seqs[1], 0, q[1], 1)
