@@ -91,7 +91,6 @@ class KVCalculator(StoredWidget):
         super().__init__([head, *rows, self._view], SHEET)
         for row in rows:
             row.add_class("controls")
-            row.add_class("calculator")
             for control in row.children:
                 control.observe(self._changed, "value")
         self._draw()
@@ -117,7 +116,7 @@ class KVCalculator(StoredWidget):
         """Return the still picture of what the controls say now."""
         plan, name = self.plan(), self.name()
         words = escape(self._words(plan))
-        chosen = f'<div class="calculator"><p class="tx">{words}</p></div>'
+        chosen = f'<p class="tx">{words}</p>'
         return Picture(
             lambda: page(title(name, _lead()) + chosen + body(plan), name, SHEET),
             lambda: plain(plan),

@@ -18,10 +18,7 @@ _BOXES = 128
 def body(plan: Plan) -> str:
     """Return everything below the controls."""
     words = f'<div class="now"><p class="tx">{escape(sentence(plan))}</p></div>'
-    return (
-        f'<div class="calculator">{_facts(plan)}{words}{_memory(plan)}{curve(plan)}'
-        f"{_rates(plan)}</div>"
-    )
+    return f"{_facts(plan)}{words}{_memory(plan)}{curve(plan)}{_rates(plan)}"
 
 
 def plain(plan: Plan) -> str:

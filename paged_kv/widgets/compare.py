@@ -232,8 +232,7 @@ def _line(text: Callable[[], str]) -> Picture:
 
 def _page(inside: str) -> str:
     name = tr("Target beside yours")
-    body = f'{title(name)}<div class="beside">{inside}</div>'
-    return page(body, name, SHEET, "compare.css")
+    return page(title(name) + inside, name, SHEET, "compare.css")
 
 
 def _code(operation: Operation) -> str:

@@ -43,11 +43,10 @@ def body(runs: Sequence[Run], step: int) -> str:
     words = tr("Step {step} / {last}", step=number(step), last=number(last))
     columns = "".join(_column(run, step, last) for run in runs)
     return (
-        '<div class="fragmentation"><div class="now"><p><span class="st">'
-        f"{escape(words)}</span> "
+        f'<div class="now"><p><span class="st">{escape(words)}</span> '
         f'<span class="tx">{escape(_sentence(runs, step))}</span></p></div>'
         f'<div class="systems" style="--systems:{len(runs)}">{columns}</div>'
-        f"{_legend()}{_now(runs, step)}{_means(runs)}{_places(runs, step)}</div>"
+        f"{_legend()}{_now(runs, step)}{_means(runs)}{_places(runs, step)}"
     )
 
 

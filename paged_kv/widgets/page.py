@@ -15,8 +15,14 @@ from importlib.resources import files
 
 from paged_kv.messages import language
 
-#: Class of the outermost element of every widget and picture.
-ROOT_CLASS = "pkv"
+
+def root_classes(*sheets: str) -> list[str]:
+    """Return the classes of the outermost element: "pkv", and one for each sheet.
+
+    All widgets of a notebook share one page. A sheet therefore stands below its own
+    class, ``softmax.css`` below ``.softmax``, and cannot touch another widget.
+    """
+    return ["pkv", *(sheet.removesuffix(".css") for sheet in sheets)]
 
 
 @cache
@@ -32,8 +38,7 @@ def style(*sheets: str, script: str = "explorer.js") -> str:
     Parameters
     ----------
     *sheets : str
-        File names beside this one; ``base.css`` always comes first. All widgets of a
-        notebook share one page: a sheet must not touch what another one styles.
+        File names beside this one; ``base.css`` always comes first.
     script : str
         File name of the script. It runs with the style element as ``this``.
     """
@@ -54,8 +59,9 @@ def page(body: str, label: str, *sheets: str) -> str:
         Style sheets besides ``base.css``.
     """
     return (
-        f'<div class="{ROOT_CLASS}" role="group" lang="{language()}" '
-        f'aria-label="{escape(label)}">\n{style(*sheets)}\n{body}\n</div>'
+        f'<div class="{" ".join(root_classes(*sheets))}" role="group" '
+        f'lang="{language()}" aria-label="{escape(label)}">\n'
+        f"{style(*sheets)}\n{body}\n</div>"
     )
 
 

@@ -85,7 +85,6 @@ class SoftmaxStepper(StoredWidget):
             [self.previous, self.next, self.slider, self.no_rescale, self.no_mask]
         )
         controls.add_class("controls")
-        controls.add_class("stepper")
         super().__init__([self._header, controls, self._body], SHEET)
         for control in (self.slider, self.no_rescale, self.no_mask):
             control.observe(self._draw, "value")

@@ -26,14 +26,13 @@ STOPS = 5
 
 def header(view: View) -> str:
     """Return title and timeline."""
-    timeline = f'<div class="stepper">{_timeline(view)}</div>'
-    return title(name(), _lead(view.reading)) + timeline
+    return title(name(), _lead(view.reading)) + _timeline(view)
 
 
 def body(view: View) -> str:
     """Return everything below the timeline."""
     tables = f'<div class="halves">{chart(view)}{state(view)}</div>{sums(view)}'
-    return f'<div class="stepper">{_what(view)}{tables}{_legend()}</div>'
+    return f"{_what(view)}{tables}{_legend()}"
 
 
 def name() -> str:

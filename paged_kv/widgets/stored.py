@@ -9,7 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from paged_kv.messages import tr
-from paged_kv.widgets.page import ROOT_CLASS, Picture, style
+from paged_kv.widgets.page import Picture, root_classes, style
 
 
 class StoredWidget(widgets.VBox):  # type: ignore[misc]
@@ -33,7 +33,8 @@ class StoredWidget(widgets.VBox):  # type: ignore[misc]
         )
         frame = widgets.HTML(style(*sheets) + words)
         super().__init__([frame, *children])
-        self.add_class(ROOT_CLASS)
+        for name in root_classes(*sheets):
+            self.add_class(name)
 
     def picture(self) -> Picture:
         """Return the still picture of what the widget shows now."""
