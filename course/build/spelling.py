@@ -9,6 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from babel.messages.pofile import read_po
@@ -19,7 +20,7 @@ from .master import Master
 from .prose import plain
 
 DICTIONARIES = ("ru_RU", "en_GB")
-# One term a line with the forms that occur; case does not matter, `#` comments.
+# Words, and `word/model` for a word with the endings of another; `#` comments.
 TERMS = "course/terms.txt"
 _MESSAGES = "paged_kv/messages/ru"
 _GUIDES = ("*.md", "course/*.md")
@@ -95,12 +96,29 @@ def _open(stem: Path) -> Dictionary:
     return dictionary
 
 
-def read_terms(path: Path) -> set[str]:
-    """Return the listed words in lower case; none if there is no list."""
+def read_terms(path: Path) -> dict[str, str]:
+    """Return each listed word in lower case, and its model or ""."""
     if not path.exists():
-        return set()
+        return {}
     lines = path.read_text(encoding="utf-8").splitlines()
-    return {word for line in lines for word in line.partition("#")[0].lower().split()}
+    items = [item for line in lines for item in line.partition("#")[0].lower().split()]
+    return {word: model for word, _, model in (item.partition("/") for item in items)}
+
+
+def _learn(terms: dict[str, str], *dictionaries: Dictionary) -> list[str]:
+    """Add words with a model to the dictionary of the model; return unknown models."""
+    unknown = []
+    for word, model in terms.items():
+        found = [
+            (dictionary.dic, entry)
+            for dictionary in dictionaries
+            for entry in dictionary.dic.homonyms(model)
+        ]
+        for dic, entry in found:
+            dic.append(replace(entry, stem=word), lower=[word])
+        if model and not found:
+            unknown.append(f"{TERMS}: {word}/{model}: no dictionary has the model")
+    return unknown
 
 
 def spelling_problems(
@@ -112,6 +130,7 @@ def spelling_problems(
     """
     known = read_terms(root / TERMS)
     russian, english = (_open(dictionaries[name]) for name in DICTIONARIES)
+    problems = _learn(known, russian, english)
     judged: dict[str, bool] = {}
 
     def right(word: str) -> bool:
@@ -126,7 +145,7 @@ def spelling_problems(
             )
         return judged[word]
 
-    return [
+    return problems + [
         f"{place} {word!r} is no word of the dictionary; mend it, or list it in {TERMS}"
         for place, text in texts(root, masters)
         for word in dict.fromkeys(words(text))

@@ -85,6 +85,21 @@ def test_a_comment_of_the_list_lists_nothing(speller):
     assert len(speller.run("spelling")) == 1
 
 
+def test_a_term_takes_the_endings_of_its_model(speller, tmp_path):
+    affixes = "SET UTF-8\nSFX S Y 1\nSFX S 0 s .\n"
+    (tmp_path / "en_GB.aff").write_text(affixes)
+    with (tmp_path / "en_GB.dic").open("a", encoding="utf-8") as file:
+        file.write("\nblock/S\n")
+    speller.edit("lesson", "- one", "- wans, Wan")
+    assert len(speller.run("spelling")) == 2
+    speller.write(TERMS, "wan/block")
+    assert speller.run("spelling") == []
+    speller.write(TERMS, "wan/block wen/xyzzy")
+    assert speller.run("spelling") == [
+        f"{TERMS}: wen/xyzzy: no dictionary has the model"
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
