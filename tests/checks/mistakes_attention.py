@@ -558,6 +558,20 @@ MISTAKES = [
         REFERENCE_SCORES.replace("* scale", "* scale / np.sqrt(head_dim)"),
     ),
     mistake(
+        "reference: exp of minus the scores",
+        "scores-negated",
+        "wrong sign",
+        "weights = np.exp(scores)",
+        "weights = np.exp(-scores)",
+    ),
+    mistake(
+        "the mean of the weights for their sum",
+        "weights-averaged",
+        "their sum",
+        DENOMINATOR,
+        DENOMINATOR.replace("sum", "mean"),
+    ),
+    mistake(
         "reference: softmax over the group",
         "softmax-over-group",
         "heads of a group",

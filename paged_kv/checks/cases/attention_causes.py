@@ -47,6 +47,9 @@ CAUSES: dict[str, Callable[[], str]] = {
     ),
     "scale-twice": lambda: tr("The scores are multiplied by scale twice."),
     "scale-inverted": lambda: tr("The scores are divided by scale; multiply by it."),
+    "scores-negated": lambda: tr(
+        "The scores have the wrong sign: exp must grow with the score."
+    ),
     "scale-and-sqrt": lambda: tr(
         "The scores are multiplied by scale and divided by `sqrt(head_dim)` as well: "
         "scale is all there is."
@@ -145,6 +148,9 @@ CAUSES: dict[str, Callable[[], str]] = {
     ),
     "softmax-over-everything": lambda: tr(
         "The denominator adds up all heads; each head has its own."
+    ),
+    "weights-averaged": lambda: tr(
+        "The denominator is the mean of the weights; it is their sum."
     ),
     "denominators-added": lambda: tr(
         "acc is divided by the sum of l over all heads; each head has an l of its own."

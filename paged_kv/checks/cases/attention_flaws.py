@@ -146,6 +146,7 @@ def _scale(p: Problem, flaw: str) -> float:
         "scale-on-result": 1.0,
         "scale-twice": p.scale**2,
         "scale-inverted": 1 / p.scale,
+        "scores-negated": -p.scale,
         "scale-and-sqrt": p.scale * p.q.shape[1] ** -0.5,
         "scale-argument-ignored": p.q.shape[1] ** -0.5,
     }

@@ -26,6 +26,8 @@ def block_sums(flaw: str, P: Array, V: Array, group: int) -> tuple[Any, Array]:
     elif flaw == "softmax-over-group":
         sums = P.reshape(-1, group, P.shape[1]).sum(axis=1)
         P, added = P / sums.repeat(group, axis=0), 1.0
+    elif flaw == "weights-averaged":
+        added = P.mean(axis=1, keepdims=True)
     elif flaw == "softmax-over-everything":
         added = np.full_like(added, P.sum())
     return added, np.einsum("ht,thd->hd", P, V)
