@@ -172,6 +172,20 @@ class TestKeys:
         run(cache, "b", [3, 4, 7, 8])
         assert len(cache._by_key) == 4
 
+    def test_block_of_another_prefix_is_not_published_again(self, make):
+        pool, cache = make()
+        a, _ = run(cache, "a", [*range(4), 5, 5, 5, 5])
+        b, _ = run(cache, "b", [9, 9, 9, 9])
+        # The tokens are those of a's second block, and K and V are not: b's differ.
+        pool.retain([a.block_table[1]])
+        b.block_table.append(a.block_table[1])
+        b.length = 8
+        before = repr(cache)
+        with pytest.raises(ValueError, match="was published with other tokens"):
+            cache.publish(b, [9, 9, 9, 9, 5, 5, 5, 5])
+        assert repr(cache) == before
+        audit(pool, cache, a, b)
+
     def test_hash_must_give_bytes(self):
         pool = nan_pool(2, 2)
         with pytest.raises(TypeError, match="bytes"):

@@ -161,6 +161,30 @@ class TestEviction:
         assert [t for t in (1, 2, 3) if cache.match([t, 0])[1]] == [survivor]
         audit(pool, cache)
 
+    def test_split_keeps_the_hits_of_the_matched_part(self, make):
+        pool, cache = make(policy="lfu")
+        insert(cache, [1, 2, 3, 4])
+        other = [insert(cache, [9]), *(cache.match_prefix([9]) for _ in range(2))][-1]
+        for _ in range(3):
+            cache.match_prefix([1, 2, 3, 4])
+        cache.match_prefix([1, 2])  # splits
+        cache.lock(other.node)
+        assert cache.evict(1) == 2  # [3, 4], of 3 hits: [9] is locked
+        cache.unlock(other.node)
+        assert cache.evict(1) == 1  # of 2 hits, against 4 of [1, 2]
+        assert cache.match([1, 2, 0])[1] == 2
+        audit(pool, cache)
+
+    def test_split_keeps_the_age_of_the_matched_part(self, make):
+        pool, cache = make(policy="fifo")
+        insert(cache, [1, 2, 3, 4])
+        insert(cache, [9])
+        cache.match_prefix([1, 2, 3, 4])
+        cache.match_prefix([1, 2])  # splits
+        assert cache.evict(3) == 4
+        assert cache.match([9, 0])[1] == 1
+        audit(pool, cache)
+
     def test_priority_that_rose_is_seen(self, make):
         pool, cache = make(num_blocks=30)
         for token in range(10):
@@ -554,6 +578,20 @@ def test_both_caches_share_a_pool():
     pool.check([other], holders=[chain, tree])
     chain.check()
     tree.check()
+
+
+def test_sequence_keeps_its_lock_when_it_cannot_move_it(make):
+    pool, cache = make()
+    seq, _ = run(cache, "a", [1, 2, 3])
+    insert(cache, [7])
+    gone = cache.match_prefix([7]).node
+    cache.evict(1)
+    with pytest.raises(ValueError, match="was evicted"):
+        seq.lock_at(cache, gone)
+    assert cache.protected_size == 3
+    audit(pool, cache, seq)
+    seq.free()
+    assert cache.protected_size == 0
 
 
 @pytest.mark.parametrize("use", ["match_prefix", "insert", "admit", "publish"])

@@ -121,11 +121,20 @@ def test_states_of_other_shapes_do_not_merge():
         AttentionState.empty(6, 8).merge(AttentionState.empty(1, 8))
 
 
-def test_far_apart_scores_neither_overflow_nor_vanish(rng):
+@pytest.mark.parametrize("size", [400, -400])
+def test_far_apart_scores_neither_overflow_nor_vanish(rng, size):
+    """Scores of hundreds, of either sign: exp of them is inf or 0 in float32."""
     pool, seq, K, V = scattered(rng, 9, 1, 1, 4, 2)
-    q = np.full((1, 4), 400, np.float32)
+    K[:] = np.abs(K)  # all scores are large, or all of them very small
+    pool.k[:] = np.abs(pool.k)
+    q = np.full((1, 4), size, np.float32)
+    expected = dense(K[0], V[0], q, 1.0)
     out = paged_attention(pool, seq, 0, q, 1.0)
-    np.testing.assert_allclose(out, dense(K[0], V[0], q, 1.0), atol=1e-4)
+    np.testing.assert_allclose(out, expected, atol=1e-4)
+    first, last = (partial_attention(pool, seq, 0, q, 1.0, *s) for s in ((0, 2), (2,)))
+    for merged in (first.merge(last), last.merge(first)):
+        np.testing.assert_allclose(merged.out, expected, atol=1e-4)
+        assert np.isfinite(merged.lse).all()
 
 
 def test_float16_products_are_summed_in_float32():

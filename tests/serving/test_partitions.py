@@ -125,6 +125,17 @@ def test_only_what_all_share_is_read_once():
     assert with_stranger.kv_bytes == blocks * pool.bytes_per_block() // 2
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_block_that_one_of_them_fills_in_part_is_not_shared(order):
+    pool, (long, _), contents, q = forks(0, 8, [4, 1], 4)
+    short = long.fork("short")
+    short.truncate(10)  # ends in the middle of a block that both list
+    seqs = [(long, contents[0]), (short, contents[0][:, :, :10])]
+    seqs, contents = zip(*(seqs[i] for i in order), strict=True)
+    got = cascade_attention(pool, seqs, 1, q, 0.3)
+    np.testing.assert_allclose(got.out, expected(contents, q, 1, 0.3), atol=2e-5)
+
+
 def test_a_sequence_may_end_with_the_shared_prefix():
     pool, seqs, contents, q = forks(0, 8, [5, 4], 4)
     short = seqs[0].fork("short")
