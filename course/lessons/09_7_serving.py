@@ -172,14 +172,14 @@ chat
 r"""
 ## На каких классах это работает
 
-На любых, у которых есть то, что просит лекция. Пулу нужны массивы `k`, `v` и `ref` и число свободных блоков `free`; последовательности — `append`, `free`, `block_table` и длина. Вот самые короткие классы, каких модели хватит. **Чего в них недостаёт по сравнению с вашими?**
+На любых, лишь бы у них было то, что перечислено в лекции. Пулу нужны массивы `k`, `v` и `ref` и число свободных блоков `free`; последовательности — `append`, `free`, `block_table` и длина. Вот самые короткие классы, каких модели хватит. **Чего в них недостаёт по сравнению с вашими?**
 """
 
 # %% [markdown] key="own-classes" lang="en"
 r"""
 ## Which classes this runs on
 
-On any that have what the lecture asks for. A pool needs the arrays `k`, `v` and `ref` and the number `free` of free blocks; a sequence needs `append`, `free`, `block_table` and a length. Here are the shortest classes that will do for the model. **What do they lack, compared with yours?**
+On any that have what the lecture lists. A pool needs the arrays `k`, `v` and `ref` and the number `free` of free blocks; a sequence needs `append`, `free`, `block_table` and a length. Here are the shortest classes that will do for the model. **What do they lack, compared with yours?**
 """
 
 
@@ -514,7 +514,7 @@ The weights are indeed shared by all: passing over them gets dearer more slowly 
 r"""
 ## Место — это скорость
 
-Пакет бывает большим, только если под него хватает блоков. Восемь запросов: от 8 до 24 токенов промпта, от 6 до 12 токенов ответа. Сначала как до 2023 года: каждому отводится место на 48 токенов, и одновременно работают лишь те, кому хватило. Потом по блокам, с тем же пулом и с пулом побольше.
+Пакет бывает большим, только если под него хватает блоков. Восемь запросов: от 4 до 16 токенов промпта, от 6 до 12 токенов ответа. Сначала как до 2023 года: каждому отводится место на 48 токенов, и одновременно работают лишь те, кому хватило. Потом по блокам, с тем же пулом и с пулом побольше.
 
 Блоки выдаются по мере роста, поэтому однажды их не хватит. Тогда последний пришедший отдаёт всё и встаёт в очередь: его ключи и значения придётся считать заново (*preemption by recompute*, вытеснение с пересчётом). **Сколько раз такое случится? Что даст запас (*watermark*), который новичкам трогать нельзя?**
 """
@@ -523,51 +523,47 @@ r"""
 r"""
 ## Room is speed
 
-A batch can be large only where there are blocks for it. Eight requests: prompts of 8 to 24 tokens, answers of 6 to 12. First as before 2023: everybody has room for 48 tokens set aside, and only those run for whom it sufficed. Then by blocks, with the same pool and with a larger one.
+A batch can be large only where there are blocks for it. Eight requests: prompts of 4 to 16 tokens, answers of 6 to 12. First as before 2023: everybody has room for 48 tokens set aside, and only those run for whom it sufficed. Then by blocks, with the same pool and with a larger one.
 
 Blocks are handed out as answers grow, so one day there are none. Then the latest arrival gives all of its own back and queues again: its keys and values have to be computed anew (preemption by recompute, *вытеснение с пересчётом*). **How often will that happen? What does a reserve (*watermark*) do that newcomers must not touch?**
 """
 
 
+# %% key="requests"
+rng = np.random.default_rng(5)
+lengths = rng.integers((4, 6), (16, 12), size=(8, 2), endpoint=True).tolist()
+requests = [
+    (rng.integers(17, c.vocab_size, size=n).tolist(), answer) for n, answer in lengths
+]
+print("prompt and answer:", lengths)
+
+
 # %% key="pool-sizes"
 def run_mix(num_blocks, max_batch=8, watermark=0):
-    rng = np.random.default_rng(1)
     engine = Engine(model, num_blocks, max_batch=max_batch, watermark=watermark)
-    total = 0
-    for _ in range(8):
-        n, answer = int(rng.integers(8, 25)), int(rng.integers(6, 13))
-        words = rng.integers(17, c.vocab_size, size=n).tolist()
+    for words, answer in requests:
         engine.submit(words, max_tokens=answer)
-        total += answer
+    total = sum(answer for _, answer in lengths)
     for _ in progress(engine.stream(), total):
         pass
-    return engine.steps, engine.preemptions
+    seconds = sum(step.seconds for step in engine.steps)
+    batch = np.mean([step.decode for step in engine.steps if step.decode])
+    return total / seconds, batch, engine.preemptions, len(engine.steps)
 
 
+# %% key="pool-sizes-figure"
 runs = {
     tr("{n} blocks, reserved", n=8): run_mix(8, max_batch=8 // spec.blocks_for(48)),
     tr("{n} blocks", n=8): run_mix(8),
     tr("{n} blocks, {m} kept", n=8, m=2): run_mix(8, watermark=2),
     tr("{n} blocks", n=20): run_mix(20),
 }
-
-
-# %% key="pool-sizes-figure"
-def throughput(steps):
-    return sum(step.decode for step in steps) / sum(step.seconds for step in steps)
-
-
-def mean_batch(steps):
-    return np.mean([step.decode for step in steps if step.decode])
-
-
-all_steps, preemptions = zip(*runs.values(), strict=True)
-rates = [throughput(steps) for steps in all_steps]
-pool_sizes(list(runs), rates, [mean_batch(s) for s in all_steps], preemptions)
+rate, mean_batch, preemptions, steps = zip(*runs.values(), strict=True)
+pool_sizes(list(runs), rate, mean_batch, preemptions)
 
 # %% key="steps"
-for name, steps in zip(runs, all_steps, strict=True):
-    print(f"{name:30} steps={len(steps)}")
+for name, count in zip(runs, steps, strict=True):
+    print(f"{name:20} steps={count}")
 
 # %% [markdown] key="capacity-after" lang="ru"
 r"""
@@ -763,13 +759,12 @@ There is a subtlety. The history has to be continued with **the same tokens** th
 **What share of the prompt tokens will the cache find in three turns?**
 """
 
-# %% key="conversation"
+# %% key="turns"
 TURNS = (
     "How many items can I borrow at a time?",
     "How long may I keep a book?",
     "How do I get a library card?",
 )
-
 
 who, _, card, borrowing, *_ = LIBRARY.split("\n\n")
 short_rules = Message("system", f"{who}\n\n{card}\n\n{borrowing}")
@@ -789,11 +784,12 @@ def converse(cache_type):
     return engine, answers
 
 
+# %% key="conversation"
 _, plain = converse(None)
 engine, cached = converse(PrefixCache)
-texts = [tokenizer.decode(a.tokens) for a in cached]
-print("the same answers:", texts == [tokenizer.decode(a.tokens) for a in plain])
-Table({tr("question"): TURNS, tr("answer"): texts}, tr("Three turns"))
+said = [tokenizer.decode(a.tokens) for a in cached]
+print("the same answers:", said == [tokenizer.decode(a.tokens) for a in plain])
+Table({tr("question"): TURNS, tr("answer"): said}, tr("Three turns"))
 
 
 # %% key="first-tokens"
@@ -826,12 +822,12 @@ The first turn pays for everything, the others for what is new. And notice: in t
 r"""
 ## Коротко
 
-- Модель и пул связывают три вызова: зарезервировать, записать слой, прочитать слой.
+- Модель и пул связывают три вызова: зарезервировать, записать слой, прочитать слой. Чьи это классы, модели всё равно.
 - Общий префикс считают один раз; ответы те же до токена.
 - Без копирования при записи читателю отвечают на чужой вопрос, и ни счётчики, ни журнал этого не видят.
 - Пакет делит на всех веса, но не внимание. Место в кэше превращается в скорость с убывающей отдачей.
 - Тесный пул платит вытеснениями, запас обменивает их на размер пакета.
-- О квантовании судят по предсказаниям: KL и доля тех же токенов, а не одна перплексия.
+- О квантовании судят по предсказаниям модели целиком: KL и доля тех же токенов, а не одна перплексия и не один слой. K дороже V; точное окно считайте в битах.
 - Кэш префиксов живёт в свободных блоках и никому не мешает.
 
 Код этого урока читается за вечер: [`llama.py`](../../paged_kv/model/llama.py), [`cache.py`](../../paged_kv/model/cache.py), [`scheduler.py`](../../paged_kv/model/scheduler.py), [`engine.py`](../../paged_kv/model/engine.py).
@@ -843,12 +839,12 @@ r"""
 r"""
 ## In short
 
-- Three calls join the model and the pool: reserve, write a layer, read a layer.
+- Three calls join the model and the pool: reserve, write a layer, read a layer. Whose classes they are is all the same to the model.
 - A shared prefix is computed once; the answers are the same to the token.
 - Without copy-on-write a reader gets the answer to somebody else's question, and neither counts nor the log show it.
 - A batch shares the weights, not attention. Room in the cache turns into speed with diminishing returns.
 - A tight pool pays in preemptions; a reserve trades them for the size of the batch.
-- Quantisation is judged by predictions: KL and the share of equal tokens, not perplexity alone.
+- Quantisation is judged by what the whole model predicts: KL and the share of equal tokens, not perplexity alone and not a single layer. K is dearer than V; count an exact window in bits.
 - A prefix cache lives in free blocks and is in nobody's way.
 
 The code of this lesson can be read in an evening: [`llama.py`](../../paged_kv/model/llama.py), [`cache.py`](../../paged_kv/model/cache.py), [`scheduler.py`](../../paged_kv/model/scheduler.py), [`engine.py`](../../paged_kv/model/engine.py).

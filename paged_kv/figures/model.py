@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, MultipleLocator, NullLocator
 from numpy.typing import ArrayLike
 
 from paged_kv.figures.style import (
@@ -22,7 +23,7 @@ from paged_kv.figures.style import (
     Described,
     subplots,
 )
-from paged_kv.messages import tr
+from paged_kv.messages import language, tr
 from paged_kv.model.measure import Quality, StepTime
 from paged_kv.serving import number
 
@@ -77,6 +78,7 @@ def batch_curve(
     """
     figure, (rates, *panels) = subplots(1 + len(steps), height=3.2)
     styles = ((BLUE, "o-"), (VERMILION, "s-"))
+    fastest = 0.0
     for (context, times), (colour, style) in zip(steps.items(), styles, strict=True):
         rate = np.divide(batches, [time.total for time in times])
         rates.plot(
@@ -90,14 +92,15 @@ def batch_curve(
             ha="center",
         )
         rates.plot(batches, rate[0] * np.array(batches), "--", color=GREY, zorder=0)
-        rates.set_ylim(0, max(1.15 * rate.max(), rates.get_ylim()[1]))
-    rates.set_xticks(batches, [str(batch) for batch in batches])
+        fastest = max(fastest, float(rate.max()))
+    rates.set_ylim(0, 1.5 * fastest)
+    rates.xaxis.set_major_locator(MultipleLocator(4))
     rates.set_title(tr("Throughput"))
     rates.set_ylabel(tr("tokens/s"))
     rates.legend(frameon=False, loc="upper left")
     for ax, (context, times) in zip(panels, steps.items(), strict=True):
         _step_bars(ax, batches, times)
-        ax.set_title(tr("A step, context {n}", n=context))
+        ax.set_title(tr("Step, context {n}", n=context))
         ax.set_ylabel(tr("ms"))
     panels[0].legend(frameon=False, loc="upper left")
     for panel in panels:
@@ -212,7 +215,8 @@ def layer_map(K: ArrayLike, V: ArrayLike, layer: int) -> Described:
         head_dim = size.shape[2]
         rows = size.reshape(len(size), -1).T
         image = ax.imshow(rows, aspect="auto", cmap="cividis", interpolation="nearest")
-        figure.colorbar(image, ax=ax, label=tr("magnitude"), shrink=0.9)
+        bar = figure.colorbar(image, ax=ax, label=tr("magnitude"), shrink=0.9)
+        _plain(bar.ax.yaxis)
         for head in range(1, size.shape[1]):
             ax.axhline(head * head_dim - 0.5, color="white", linewidth=1)
         ax.set_title(tr("|{name}|, layer {layer}", name=name, layer=layer))
@@ -261,8 +265,10 @@ def layer_errors(
         labels = [number(100 * value, 1) for value in values]
         ax.bar_label(bars, labels, padding=3, fontsize=9)
     ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    ax.margins(x=0.1)
+    ax.set_xlim(1, 150)
+    ax.set_xticks([1, 2, 5, 10, 20, 50, 100])
+    ax.xaxis.set_minor_locator(NullLocator())
+    _plain(ax.xaxis)
     ax.set_yticks(rows, names)
     ax.set_xlabel(tr("error of the output, %"))
     ax.legend(frameon=False)
@@ -291,21 +297,24 @@ def bits_ladder(results: Mapping[str, tuple[float, Quality]]) -> Described:
     ax.axhline(exact.perplexity, color=GREY, linestyle="--", label=tr("exact pool"))
     bits = [b for b, _ in schemes]
     ax.scatter(bits, [q.perplexity for _, q in schemes], color=BLUE, zorder=2)
-    for name, (b, q) in list(results.items())[1:]:
+    named = sorted(list(results.items())[1:], key=lambda item: item[1][0])
+    for i, (name, (b, q)) in enumerate(named):
+        crowded = i + 1 < len(named) and named[i + 1][1][0] - b < 0.3
         ax.annotate(
-            name, (b, q.perplexity), (5, 4), textcoords="offset points", fontsize=9
+            name,
+            (b, q.perplexity),
+            (-6 if crowded else 6, 4),
+            textcoords="offset points",
+            ha="right" if crowded else "left",
+            fontsize=9,
         )
-    ax.set_yscale("log")
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    ax.yaxis.set_minor_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    ax.margins(x=0.12, y=0.1)
+    ax.margins(x=0.14, y=0.1)
+    _plain(ax.yaxis)
     ax.set_xlabel(tr("bits per element, everything counted"))
     ax.set_ylabel(tr("perplexity"))
     ax.grid(alpha=0.25)
     ax.legend(frameon=False)
-    listed = "; ".join(
-        f"{name}: {number(b, 1)}" for name, (b, _) in list(results.items())[1:]
-    )
+    listed = "; ".join(f"{name}: {number(b, 1)}" for name, (b, _) in named)
     return Described(figure, tr("Bits per element by scheme: {list}.", list=listed))
 
 
@@ -386,12 +395,13 @@ def first_tokens(
             label=name,
         )
         ax.bar_label(bars, [number(value, 2) for value in values], padding=2)
-    ax.margins(y=0.15)
+    ax.margins(y=0.4)
+    _plain(ax.yaxis)
     ax.set_xticks(turns, [str(turn + 1) for turn in turns])
     ax.set_title(tr("Time to first token"))
     ax.set_xlabel(tr("turn of the conversation"))
     ax.set_ylabel(tr("s"))
-    ax.legend(frameon=False)
+    ax.legend(frameon=False, loc="upper center", ncols=2)
     listed = "; ".join(f"{i}: {a} / {b}" for i, (a, b) in enumerate(tokens, start=1))
     return Described(
         figure,
@@ -408,3 +418,13 @@ def _two_bars(ax: Axes, values: tuple[float, float], names: tuple[str, str]) -> 
     ax.bar_label(bars, [number(value, 2) for value in values], padding=3)
     ax.set_yticks([1, 0], names)
     ax.margins(x=0.2)
+    _plain(ax.xaxis)
+
+
+def _plain(axis: Axis) -> None:
+    """Write an axis' numbers without powers, with the language's decimal mark."""
+
+    def text(value: float, _: int) -> str:
+        return f"{value:g}".replace(".", "," if language() == "ru" else ".")
+
+    axis.set_major_formatter(FuncFormatter(text))
