@@ -18,7 +18,7 @@ from .notebook import Target, assemble, targets
 from .numbers import CITED, number_problems, read_cited
 from .outputs import normalise, output_problems
 from .published import repository
-from .solution import leaks, secrets
+from .solution import leaks, nbgrader_problems, secrets
 from .spelling import DICTIONARIES, find_dictionaries, spelling_problems
 
 _LOCK = "course/i18n.lock"
@@ -90,6 +90,7 @@ def master_problems(masters: list[Master]) -> list[str]:
             problems += prose.typography_problems(cell)
             if cell.lang is None:
                 problems += languages.comment_problems(cell)
+                problems += nbgrader_problems(cell)
     for ru, en, *_ in languages.pairs(masters).values():
         if ru.lang is not None:
             problems += prose.shape_problems(ru, en)

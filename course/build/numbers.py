@@ -139,12 +139,15 @@ def number_problems(
     for master in masters:
         name = master.path.removeprefix("course/").removesuffix(".py")
         names.add(name)
+        wanted = targets([master])
+        if any(target.path not in notebooks for target in wanted):
+            continue  # not built yet, and that is told
         sources = cited.get(name, {})
         unsaid = set(sources)
         for lang in LANGS:
             known = set(sources)
-            for target in targets([master]):
-                if target.lang in (lang, "") and target.path in notebooks:
+            for target in wanted:
+                if target.lang in (lang, ""):
                     known |= computed(notebooks[target.path])
             for cell in master.cells:
                 if cell.lang != lang:

@@ -66,6 +66,23 @@ def split(cell: Cell) -> list[tuple[str, str]]:
     return result
 
 
+def nbgrader_problems(cell: Cell) -> list[str]:
+    """Find a solution region that nbgrader would refuse when it hands out the course.
+
+    Its cell needs the metadata of a solution, which the build keeps in the solutions.
+    """
+    given = cell.metadata.get("nbgrader", {})
+    if not any(_BEGIN.fullmatch(line) for line in cell.source.splitlines()):
+        return []
+    if given.get("solution") is True and given.get("grade_id"):
+        return []
+    wanted = (
+        f'nbgrader={{"grade": false, "grade_id": "{cell.key}", "locked": false,'
+        ' "schema_version": 3, "solution": true, "task": false}'
+    )
+    return [f"{cell.at()} a solution region wants the metadata {wanted}"]
+
+
 def variant(cell: Cell, *, solved: bool) -> str:
     """Return the code of the solution (``solved``) or of the exercise."""
     roles = ("code", "marker", "solution") if solved else ("code", "stub")

@@ -96,7 +96,7 @@ def check(name, student, strict=False):
     except NotImplementedError:
         return "not started"
 
-# %% key="task" nbgrader={"grade": false}
+# %% key="task" nbgrader={"grade_id": "task", "solution": true}
 def allocate(blocks):
     ### BEGIN SOLUTION
     # ru: Верхний блок стека.

@@ -85,7 +85,7 @@ def test_the_exercise_has_the_stub_and_the_solution_the_region(course):
         "    return top",
         "    ### END SOLUTION",
     ]
-    assert solution.metadata == {"nbgrader": {"grade": False}}
+    assert solution.metadata["nbgrader"] == {"grade_id": "task", "solution": True}
     assert exercise.metadata == {}
 
 

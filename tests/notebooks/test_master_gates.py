@@ -195,6 +195,13 @@ TEXT = {
         "# Память",
         "alternative text",
     ),
+    "no nbgrader": (
+        "exercise",
+        '"solution": true',
+        '"solution": false',
+        "def allocate",
+        '[task] a solution region wants the metadata nbgrader={"grade": false,',
+    ),
     "quotes": ("lesson", "- один", '- "один"', '- "один"', "ёлочки"),
     "breaking space": ("lesson", "16\u00a0МиБ", "16 МиБ", "Кэш (", "unit in '16 МиБ'"),
     "no space": ("lesson", "- один", "- 1,5%", "- 1,5%", "unit in '1,5%'"),
