@@ -233,6 +233,23 @@ class TestEviction:
         pool.release_many(taken)
         audit(pool, cache, seq)
 
+    def test_blocks_of_a_run_are_freed_tail_first(self, make):
+        pool, cache = make()
+        blocks = insert(cache, [1, 2, 3])
+        cache.evict(3)
+        # The last one freed is on top of the stack: the head of the run.
+        assert pool.allocate_many(3) == blocks
+
+    def test_duplicates_of_a_run_are_freed_tail_first(self, make):
+        pool, cache = make()
+        tokens = [1, 2, 3, 4]
+        seqs = [cache.admit(name, tokens)[0] for name in "ab"]
+        own = list(seqs[1].block_table)
+        for seq in seqs:
+            write(seq, tokens, 0)
+            cache.publish(seq, tokens)
+        assert pool.allocate_many(4) == own
+
     @pytest.mark.parametrize("bad", [-1, 1.5, None])
     def test_number_of_blocks_is_checked(self, make, bad):
         with pytest.raises(ValueError, match="n_blocks"):
