@@ -161,6 +161,16 @@ class TestEviction:
         assert [t for t in (1, 2, 3) if cache.match([t, 0])[1]] == [survivor]
         audit(pool, cache)
 
+    def test_admission_counts_as_a_hit(self, make):
+        pool, cache = make(policy="lfu")
+        for token in (1, 2):
+            insert(cache, [token])
+        cache.admit("a", [1, 0])[0].free()
+        insert(cache, [2])  # used later, and found by nobody
+        cache.evict(1)
+        assert cache.match([1, 0])[1] == 1
+        audit(pool, cache)
+
     def test_split_keeps_the_hits_of_the_matched_part(self, make):
         pool, cache = make(policy="lfu")
         insert(cache, [1, 2, 3, 4])
