@@ -13,6 +13,7 @@ _WIDTH, _HEIGHT = 820, 268
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 26, 36
 _POINTS = 96
 _BELOW = 27  # pixels from a mark to the lower edge of its label
+_STACK = 20  # pixels from one label to the next below
 _NAME = 150  # pixels that the name of a line needs
 
 
@@ -39,20 +40,22 @@ def curve(plan: Plan) -> str:
         f'<p class="cap"><b>{escape(tr("Tokens per second by batch"))}</b> '
         f"{escape(note)}</p>"
     )
-    shapes: list[str] = []
-    texts: list[str] = []
-    for draw in (_grid, _limits, _lines, _markers):
-        for part in draw(plan, axes):
-            (texts if part.startswith("<b") else shapes).append(part)
+    draws = (_grid, _limits, _lines, _markers)
+    parts = [part for draw in draws for part in draw(plan, axes)]
+    words = [part for part in parts if part.startswith("<b ")]
+    shapes = "".join(part for part in parts if part not in words)
+    # Only the style sheet gives the drawing a size: without its words it says nothing.
     return (
-        f'{caption}<div class="roof" aria-hidden="true">'
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}">{"".join(shapes)}</svg>'
-        f"{''.join(texts)}</div>"
+        f'{caption}<div class="roof" aria-hidden="true"><svg width="0" height="0" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}">{shapes}</svg>{"".join(words)}</div>'
     )
 
 
 def _text(x: float, y: float, words: str, kind: str = "", turn: float = 0) -> str:
     """Return words that end above `y`: from `x`, or "e" up to it, or "m" around it.
+
+    Around it, "u" and "c" are the first and second line below `y`. Words keep their
+    size where the picture shrinks.
 
     The style sheet writes them, not the SVG: where neither is shown, the table is, and
     not a heap of labels.
@@ -72,16 +75,16 @@ def ticks(top: float, about: int = 5) -> list[float]:
 
 
 def _grid(plan: Plan, axes: _Axes) -> list[str]:
-    parts = []
+    parts, bottom = [], _HEIGHT - _BOTTOM
     for rate in ticks(axes.top):
         y = axes.y(rate)
         parts.append(f'<path class="hr" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>')
         parts.append(_text(_LEFT - 8, y + 8, number(rate), "e"))
     for batch in ticks(axes.last, 8):
         if batch == int(batch):
-            parts.append(_text(axes.x(batch), _HEIGHT - 16, number(batch), "m"))
+            parts.append(_text(axes.x(batch), bottom, number(batch), "u"))
     words = tr("requests decoded together (batch)")
-    return [*parts, _text(_WIDTH / 2, _HEIGHT, words, "m")]
+    return [*parts, _text(_WIDTH / 2, bottom, words, "c")]
 
 
 def _limits(plan: Plan, axes: _Axes) -> list[str]:
@@ -147,8 +150,8 @@ def _markers(plan: Plan, axes: _Axes) -> list[str]:
         x, y = axes.x(batch), axes.y(rate)
         # Labels stand below the curve on the right; each below the one before it.
         label = y + _BELOW
-        if below and below + 16 - y < 60:
-            label = max(label, below + 16)
+        if below and below + _STACK - y < 60:
+            label = max(label, below + _STACK)
         below = label
         parts += [
             {

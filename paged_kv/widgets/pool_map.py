@@ -254,9 +254,9 @@ def _arrow(facts: Facts, how: Density, heads: list[int]) -> str:
     path += f"H{x2}" if start == end else f"H{side}V{end}H{x2}"
     rows = len(heads)
     return (
-        f'<svg class="cow" viewBox="0 0 {how.columns} {rows}" aria-hidden="true" '
-        f'preserveAspectRatio="none" style="height:{rows * how.pitch}px">'
-        f'<path d="{path}"/></svg>'
+        '<svg class="cow" width="0" height="0" preserveAspectRatio="none" '
+        f'viewBox="0 0 {how.columns} {rows}" style="--h:{rows * how.pitch}px" '
+        f'aria-hidden="true"><path d="{path}"/></svg>'
         f'<i class="tip{" up" if up else ""}" aria-hidden="true" '
         f'style="left:calc(var(--th) + (100% - var(--th))*{x2 / how.columns:.4g});'
         f'bottom:{(rows - end) * how.pitch}px"></i>'

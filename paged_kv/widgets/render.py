@@ -170,14 +170,14 @@ def _bars(facts: Facts) -> str:
     """Return the pool as a bar, and above what it would be without sharing."""
     n = facts.num_blocks
     unit = 1 / max(n, facts.moment.widest, facts.alone)
-    label = escape(trn("pool: {n} block", "pool: {n} blocks", n))
+    label = trn("pool: {n} block", "pool: {n} blocks", n)
     pool = _bar("b-u", facts.used * unit) + _bar("b-f", facts.free * unit)
     alone = _bar("b-a", facts.alone * unit)
-    if alone:
-        alone += f"<span>{facts.alone}</span>"
+    # The style sheet writes the labels: without it there is no bar to label.
+    told = f' data-t="{facts.alone}"' if alone else ""
     return (
-        f'<div class="bar" aria-hidden="true"><div>{pool}<span>{label}</span></div>'
-        f"<div>{alone}</div></div>"
+        f'<div class="bar" aria-hidden="true"><div data-t="{escape(label)}">{pool}'
+        f"</div><div{told}>{alone}</div></div>"
     )
 
 

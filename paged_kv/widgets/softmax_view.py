@@ -31,8 +31,8 @@ def header(view: View) -> str:
 
 def body(view: View) -> str:
     """Return everything below the timeline."""
-    tables = f'<div class="halves">{chart(view)}{state(view)}</div>{sums(view)}'
-    return f"{_what(view)}{tables}{_legend()}"
+    halves = f'<div class="halves"><div>{chart(view)}{state(view)}</div></div>'
+    return f"{_what(view)}{halves}{sums(view)}{_legend()}"
 
 
 def name() -> str:

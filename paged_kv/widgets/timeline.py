@@ -31,7 +31,9 @@ def timeline(history: History, index: int) -> str:
         fits = len(verb) <= 9 * (stop - start)
         text = escape(verb if fits else verb.partition(" ")[0])
         if verb:
-            spans.append(f'<span style="grid-column:{start}/{stop}">{text}</span> ')
+            # Each stop says it again, where the style sheet does not write it.
+            place = f"grid-column:{start}/{stop}"
+            spans.append(f'<span style="{place}" data-t="{text}"></span>')
         start = stop
     stops = "".join(
         _stop(history, k, index, verb) for k, verb in zip(shown, verbs, strict=True)
