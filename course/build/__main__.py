@@ -148,7 +148,9 @@ def check(root: Path, *, outputs: bool) -> list[str]:
     problems += number_problems(masters, kept, read_cited(root / CITED))
     for path in [*root.glob("*.md"), *root.glob("course/*.md")]:
         name = path.relative_to(root).as_posix()
-        texts.append((name, path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        problems += [f"{name}: {fault}" for fault in prose.image_problems(text)]
+        texts.append((name, text))
     return problems + link_problems(texts, root)
 
 

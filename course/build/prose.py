@@ -149,6 +149,18 @@ def shape_problems(ru: Cell, en: Cell) -> list[str]:
     ]
 
 
+def image_problems(text: str) -> list[str]:
+    """Return a line for each image of a markdown text that has no words."""
+    faults = []
+    for token in _flat(text):
+        tags = re.findall(r"<img\b[^>]*>", token.content) if token.type in _HTML else []
+        mute = [tag for tag in tags if not re.search(r"""\balt=["'][^"']""", tag)]
+        if token.type == "image" and not token.content.strip():
+            mute.append(str(token.attrs["src"]))
+        faults += [f"an image without alternative text: {image}" for image in mute]
+    return faults
+
+
 def typography_problems(cell: Cell) -> list[str]:
     """Judge the letters, quotes and spaces of a markdown cell, or of code."""
     problems = []
@@ -167,10 +179,9 @@ def typography_problems(cell: Cell) -> list[str]:
         ]
     if cell.lang is None:
         return problems
+    problems += [f"{cell.at()} {fault}" for fault in image_problems(cell.source)]
     for token in _flat(cell.source):
         at = cell.at((token.map or [0])[0])
-        if token.type == "image" and not token.content.strip():
-            problems.append(f"{cell.at()} an image without alternative text")
         if token.type == "inline":
             faults = _russian(_text(token)) if cell.lang == "ru" else []
         elif token.type == "html_block" and cell.lang == "ru":

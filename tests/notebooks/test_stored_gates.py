@@ -264,6 +264,19 @@ def test_links_of_readmes_are_checked_too(course):
     ]
 
 
+def test_pictures_of_readmes_say_what_they_show(course):
+    course.write("p.png", "")
+    course.write(
+        "README.md",
+        '![](p.png) ![a](p.png) <img src="p.png" alt="b"> <img src="p.png">',
+    )
+    fault = "README.md: an image without alternative text: "
+    assert sorted(course.run("check")) == [
+        f'{fault}<img src="p.png">',
+        f"{fault}p.png",
+    ]
+
+
 # --- both languages in step
 
 
