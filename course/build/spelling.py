@@ -4,16 +4,18 @@ A word is judged by its letters: Cyrillic ones by the Russian dictionary, Latin 
 the English, wherever they stand, since each language names the other's terms.
 """
 
-import gc
 import os
 import re
-import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from babel.messages.pofile import read_po
 from spylls.hunspell import Dictionary
+from spylls.hunspell.readers import read_aff, read_dic
+from spylls.hunspell.readers.file_reader import FileReader
 
 from .languages import comments
 from .master import Master
@@ -89,11 +91,19 @@ def texts(root: Path, masters: list[Master]) -> Iterator[tuple[str, str]]:
 
 
 def _open(stem: Path) -> Dictionary:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # it leaves its files open
-        dictionary = Dictionary.from_files(str(stem))
-        gc.collect()
-    return dictionary
+    with ExitStack() as files:
+
+        class Reader(FileReader):
+            """spylls leaves its files open; these are closed."""
+
+            def _open(self, path: str, encoding: str) -> IO[str]:
+                return files.enter_context(super()._open(path, encoding))
+
+        aff, context = read_aff(Reader(f"{stem}.aff"))
+        dic = read_dic(
+            Reader(f"{stem}.dic", context.encoding), aff=aff, context=context
+        )
+    return Dictionary(aff, dic)
 
 
 def read_terms(path: Path) -> dict[str, str]:

@@ -1,13 +1,17 @@
 """A number in prose that the cells do not back is found, in either notation."""
 
 from decimal import Decimal
+from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat import v4
 
-from course.build.numbers import CITED, backed, computed, said
+from course.build.__main__ import read_masters
+from course.build.numbers import CITED, SMALL, backed, computed, said
+from course.build.prose import plain
 
+ROOT = Path(__file__).parents[2]
 LESSON = "course/lessons/09_0_memory.py"
 
 
@@ -124,3 +128,21 @@ def test_of_a_widget_the_plain_text_counts():
     found = computed(v4.new_notebook(cells=[cell]))
     assert {Decimal(n) for n in ("12000", "1e6", "15728", "8.5", "3.5")} <= found
     assert Decimal(77) not in found
+
+
+def test_in_the_real_lessons_most_wrong_numbers_are_seen():
+    """The gate would be hollow if the cells showed every number there is."""
+    seen = {"two digits": [], "more": []}
+    for master in read_masters(ROOT, "lessons/"):
+        path = f"notebooks/en/{master.stem}.ipynb"
+        known = computed(nbformat.read(ROOT / path, as_version=4))
+        for cell in master.cells:
+            for _, value in said(plain(cell.source), "en") if cell.lang == "en" else []:
+                unit = Decimal(1).scaleb(value.as_tuple().exponent)
+                if not backed(value, known) or value == int(value) <= SMALL:
+                    continue
+                kind = "two digits" if value == int(value) < 100 else "more"
+                seen[kind] += [not backed(value + d, known) for d in (unit, -unit)]
+    shares = {kind: sum(caught) / len(caught) for kind, caught in seen.items()}
+    assert shares["two digits"] > 0.5, shares
+    assert shares["more"] > 0.75, shares
