@@ -514,14 +514,14 @@ bits_and_error(
 r"""
 На восьми битах все способы близки, выбор решает начиная с четырёх. Каналы KIVI и оба поворота обгоняют простой int4 в несколько раз, причём и поворот проигрывает каналам: он размазал смещение, а KIVI его вычла. Таблица уровней без поворота хуже, чем с ним: числа K с выбросами совсем не нормальные. На двух битах ошибаются все.
 
-Не читайте эту таблицу как приговор. Случайные запросы — суровые судьи: у настоящей модели внимание распределено иначе, и следующие слои сглаживают ошибки. Поэтому рядом стоят расхождение Кульбака–Лейблера между весами внимания и доля случаев, когда самый важный токен остался тем же. Что теряет сама модель, то есть её перплексию (*perplexity*), измеряет урок 09.7.
+Не читайте эту таблицу как приговор. Случайные запросы — суровые судьи: у настоящей модели внимание распределено иначе, и следующие слои сглаживают ошибки. Поэтому рядом стоят расхождение Кульбака–Лейблера между весами внимания и доля случаев, когда самый важный токен остался тем же. Что теряет сама модель, то есть её перплексию (*perplexity*), измеряет [урок 09.7](09.7_serving.ipynb).
 """
 
 # %% [markdown] key="ladder-after" lang="en"
 r"""
 At eight bits all ways are close; from four on the choice decides. KIVI's channels and both rotations are several times better than plain int4, and of these the rotation loses to the channels: it smeared the offset, while KIVI subtracted it. The codebook is worse without its rotation: numbers of a K with outliers are not normal at all. At two bits everybody is wrong.
 
-Do not read this table as a verdict. Random queries are harsh judges: in a real model attention is spread differently, and later layers smooth the errors. That is why the Kullback–Leibler divergence between the attention weights stands beside it, and the share of cases in which the most important token stayed the same. What the model itself loses, its perplexity (*перплексия*), is measured in lesson 09.7.
+Do not read this table as a verdict. Random queries are harsh judges: in a real model attention is spread differently, and later layers smooth the errors. That is why the Kullback–Leibler divergence between the attention weights stands beside it, and the share of cases in which the most important token stayed the same. What the model itself loses, its perplexity (*перплексия*), is measured in [lesson 09.7](09.7_serving.ipynb).
 """
 
 # %% [markdown] key="fp8" lang="ru"

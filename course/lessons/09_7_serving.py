@@ -643,12 +643,12 @@ layer_errors(names, k_only, v_only)
 
 # %% [markdown] key="layer-after" lang="ru"
 r"""
-Похоже на придуманные данные, но не во всём. Там, где масштаб один на токен или на канал, ошибка в K дороже, но всего раза в полтора-два. А у int8 с грубым масштабом страдает скорее V. Об «очень чувствительных ключах» по одному слою не догадаться.
+Похоже на придуманные данные, но не во всём. Там, где масштаб один на токен или на канал, ошибка в K дороже, но от силы раза в два с половиной. А у int8 с грубым масштабом страдает скорее V. Об «очень чувствительных ключах» по одному слою не догадаться.
 """
 
 # %% [markdown] key="layer-after" lang="en"
 r"""
-It looks like the invented data, but not in everything. Where each token or channel has a scale, an error in K is dearer, but only about one and a half or two times. And with int8 and a coarse scale it is rather V that suffers. From one layer nobody would guess at "very sensitive keys".
+It looks like the invented data, but not in everything. Where each token or channel has a scale, an error in K is dearer, but two and a half times at the most. And with int8 and a coarse scale it is rather V that suffers. From one layer nobody would guess at "very sensitive keys".
 """
 
 # %% [markdown] key="schemes" lang="ru"

@@ -102,7 +102,8 @@ def batch_curve(
         _step_bars(ax, batches, times)
         ax.set_title(tr("Step, context {n}", n=context))
         ax.set_ylabel(tr("ms"))
-    panels[0].legend(frameon=False, loc="upper left")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower right", ncols=2)
     for panel in panels:
         panel.set_ylim(0, 1.15 * max(t.total for s in steps.values() for t in s) * 1e3)
     for ax in (rates, *panels):
@@ -350,7 +351,8 @@ def predictions(results: Mapping[str, tuple[float, Quality]]) -> Described:
     axes[0].set_yticks(rows, labels)
     axes[0].set_ylabel(tr("scheme (bits per element)"))
     groups: dict[str, list[str]] = {}
-    for name, (_, quality) in list(results.items())[1:]:
+    schemes = list(results.items())[1:]
+    for name, (_, quality) in sorted(schemes, key=lambda item: item[1][1].kl):
         groups.setdefault(_order(quality.kl), []).append(name)
     listed = "; ".join(f"{order}: {', '.join(g)}" for order, g in groups.items())
     figure.suptitle(tr("Predictions from a quantised pool"))
