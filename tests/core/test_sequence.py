@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from paged_kv import BlockPool, DoubleFree, OutOfBlocks, Sequence, gather_kv
+from paged_kv import (
+    BlockAllocator,
+    BlockPool,
+    DoubleFree,
+    OutOfBlocks,
+    Sequence,
+    gather_kv,
+)
 
 BLOCK_SIZES = [1, 2, 4, 16]
 
@@ -373,6 +380,13 @@ def test_numpy_counts_are_as_good_as_python_ones(make_pool, kind):
     seq.truncate(kind(100))
     assert (type(seq.length), seq.length) == (int, 100)
     pool.check([seq])
+
+
+def test_slots_beyond_int32_do_not_wrap():
+    pool = BlockAllocator(3, block_size=1 << 30)  # the books alone take no memory
+    pool.allocate_many(2)
+    seq = Sequence(pool, "a")
+    assert seq.reserve(2).tolist() == [1 << 31, (1 << 31) + 1]
 
 
 @pytest.mark.parametrize(
