@@ -87,9 +87,7 @@ def flash_decoding(
     step = partition_tokens // pool.block_size
     n_blocks = _blocks(pool, len(seq))
     parts = [
-        partial_attention(
-            pool, seq, layer, q, scale, start, min(start + step, n_blocks)
-        )
+        partial_attention(pool, seq, layer, q, scale, start, start + step)
         for start in range(0, n_blocks, step)
     ]
     merged = parts[0]

@@ -148,6 +148,14 @@ def test_what_each_system_reserves():
     assert Pow2Reservation(15728, 2048).reserve(1500, 520) == 2048
 
 
+@pytest.mark.parametrize(
+    ("remaining", "guess"), [(1, 1), (2, 2), (3, 4), (64, 64), (65, 128), (90, 100)]
+)
+def test_pow2_reserves_the_next_power_of_two_of_the_answer(remaining, guess):
+    # The power itself is kept, and nothing is longer than the model allows.
+    assert Pow2Reservation(SLOTS, MAX_LEN).reserve(28, remaining) == 28 + guess
+
+
 def test_equal_slots_leave_only_the_remainder():
     a = MaxReservation(15728)
     admitted = [a.admit(i, 10, 10) for i in range(8)]
