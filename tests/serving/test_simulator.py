@@ -245,3 +245,11 @@ def test_a_device_that_computes_nothing_is_refused(flops):
 def test_a_block_cost_needs_a_block_size(cost, block_size):
     with pytest.raises(ValueError, match="block_size"):
         cost.with_block_cost(block_size, 1)
+
+
+def test_a_prompt_token_takes_two_operations_per_parameter():
+    spec = KVCacheSpec(1, 1, 1, n_params=1000)
+    plain, computed = CostModel.of(spec, 1e9), CostModel.of(spec, 1e9, 1e6)
+    for n in (0, 1, 7):
+        more = computed.seconds(2, 30, n) - plain.seconds(2, 30, n)
+        assert more == pytest.approx(n * 2 * 1000 / 1e6)
