@@ -13,7 +13,7 @@ from paged_kv.pool import BlockPool
 from paged_kv.radix_cache import RadixCache
 from paged_kv.sequence import Sequence
 from paged_kv.widgets.page import Picture, page, title
-from paged_kv.widgets.stored import StoredWidget, button
+from paged_kv.widgets.stored import LABELLED, StoredWidget, button
 
 SHEET = "prefix_tree.css"
 
@@ -40,7 +40,8 @@ class PrefixTree(StoredWidget):
         self.prompt = widgets.Combobox(
             value=options[0] if options else "",
             options=options,
-            tooltip=tr("Prompt: words with spaces between them"),
+            description=tr("prompt"),
+            style=LABELLED,
             placeholder=tr("Prompt: words with spaces between them"),
         )
         self.prompt.add_class("pt-prompt")

@@ -23,7 +23,7 @@ from paged_kv.quantization import (
 )
 from paged_kv.quantization.synthetic import synthetic_kv
 from paged_kv.widgets.page import Picture, page, title
-from paged_kv.widgets.stored import StoredWidget
+from paged_kv.widgets.stored import LABELLED, StoredWidget
 
 SHEET = "quantizer.css"
 TOKENS, CHANNELS = 8, 16
@@ -142,7 +142,8 @@ class QuantizerBench(StoredWidget):
         self.quantizer = widgets.Dropdown(
             options=list(named.items()),
             value=named[start],
-            tooltip=tr("Quantiser"),
+            description=tr("quantiser"),
+            style=LABELLED,
         )
         self.strength = widgets.IntSlider(
             strength,

@@ -272,6 +272,14 @@ class Notebook:
             cell_id,
         )
 
+    def cut_off(self, cell_id: str) -> list[str]:
+        """Return the parts of the cell's widgets whose content is wider than they."""
+        return self.cell(cell_id).evaluate(
+            """cell => [...cell.querySelectorAll(".pkv, .pkv :is(.wide, .met, .facts)")]
+              .filter((e) => e.scrollWidth > e.clientWidth)
+              .map((e) => `.${e.className} ${e.scrollWidth} > ${e.clientWidth}`)"""
+        )
+
     def close(self) -> None:
         """Close the page, then end the kernels: whoever opens it next begins anew."""
         self.page.close()

@@ -172,11 +172,6 @@ def test_the_picture_shows_its_marks_where_the_numbers_are():
     assert beyond.startswith(f"M{circle['cx']} {circle['cy']}L")
 
 
-def test_without_its_style_sheet_a_picture_says_no_more_than_its_tables():
-    curve = shown(KVCalculator()).one("div", "roof")
-    assert curve.text == ""
-
-
 @pytest.mark.parametrize("top", [8.0, 144.0, 666.6, 6614.3, 1e6, 0.3])
 def test_ticks_are_round_and_few(top):
     found = ticks(top)
