@@ -59,3 +59,11 @@ def test_a_bar_that_is_done_is_gone(notebook):
     notebook.activate("bar")
     assert notebook.text("bar").strip().endswith("6")
     assert notebook.cell("bar").locator(".widget-hprogress").count() == 0
+
+
+@pytest.mark.parametrize("language", ["ru", "en"])
+def test_the_start_page_leads_to_the_lesson(open_in_lab, language):
+    lesson = f"notebooks/{language}/09.7_serving.ipynb"
+    start = open_in_lab("notebooks/index.ipynb")
+    start.page.locator(f'a[href*="{language}/09.7_serving.ipynb"]').first.click()
+    start.wait_for(lesson)
