@@ -24,7 +24,7 @@ SETUP = f"""
 import random, sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from paged_kv.messages import use_language
-from paged_kv.widgets import BlockExplorer, Playground, compare
+from paged_kv.widgets import *
 from tests.widgets.runs import mixed, shared_prompt
 from tests.widgets.students import ListPool, SharedListSequence
 """
@@ -67,6 +67,9 @@ SHOTS = (
         "ru",
         press=("append", "append", "append", "fork", "append", "fork", "append"),
     ),
+    Shot("kv_calculator", "KVCalculator()", theme="dark"),
+    Shot("fragmentation", "FragmentationView(step=30)"),
+    Shot("softmax_stepper", "SoftmaxStepper(step=2, mask=False)", "ru"),
     Shot("target_beside_yours", ALIAS),
     Shot("target_beside_yours_dark", ALIAS, "ru", "dark"),
 )
