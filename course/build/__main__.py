@@ -146,9 +146,7 @@ def check(root: Path, *, outputs: bool) -> list[str]:
         problems += content_problems(target, found)
         problems += size_problem(root, target.path)
     problems += number_problems(masters, kept, read_cited(root / CITED))
-    for path in [*root.glob("*.md"), *root.glob("course/*.md")]:
-        name = path.relative_to(root).as_posix()
-        text = path.read_text(encoding="utf-8")
+    for name, text in prose.guides(root):
         problems += [f"{name}: {fault}" for fault in prose.image_problems(text)]
         texts.append((name, text))
     return problems + link_problems(texts, root)

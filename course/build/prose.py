@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from markdown_it import MarkdownIt
@@ -62,6 +63,13 @@ def _text(inline: Token) -> str:
         elif token.type == "code_inline" or token.type in _MATH:
             parts.append(_NOT_PROSE)
     return "".join(parts)
+
+
+def guides(root: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and text of every guide: what is read outside of the notebooks."""
+    for pattern in ("*.md", "course/*.md", "docs/*.md"):
+        for path in sorted(root.glob(pattern)):
+            yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
 
 
 def plain(text: str) -> str:

@@ -19,13 +19,12 @@ from spylls.hunspell.readers.file_reader import FileReader
 
 from .languages import comments
 from .master import Master
-from .prose import plain
+from .prose import guides, plain
 
 DICTIONARIES = ("ru_RU", "en_GB")
 # Words, and `word/model` for a word with the endings of another; `#` comments.
 TERMS = "course/terms.txt"
 _MESSAGES = "paged_kv/messages/ru"
-_GUIDES = ("*.md", "course/*.md")
 
 _CYRILLIC = r"[а-яё]+(?:-[а-яё]+)*"
 _LATIN = r"[a-zéöüä]+(?:['’-][a-zéöüä]+)*"
@@ -84,10 +83,8 @@ def texts(root: Path, masters: list[Master]) -> Iterator[tuple[str, str]]:
                 for side in (message.id, message.string):
                     for text in [side] if isinstance(side, str) else side:
                         yield f"{name}:{message.lineno}:", plain(text)
-    for pattern in _GUIDES:
-        for path in sorted(root.glob(pattern)):
-            name = path.relative_to(root).as_posix()
-            yield f"{name}:", plain(path.read_text(encoding="utf-8"))
+    for name, text in guides(root):
+        yield f"{name}:", plain(text)
 
 
 def _open(stem: Path) -> Dictionary:

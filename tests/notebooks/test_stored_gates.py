@@ -250,17 +250,19 @@ def test_a_dead_link_is_told_on_both_sides(course, ru, en):
     assert [p.split("/")[1] for p in dead] == ["ru", "en"]
 
 
-def test_links_of_readmes_are_checked_too(course):
+def test_links_of_the_guides_are_checked_too(course):
     course.write(
         "README.md", "# Two words, *three*\n\n[a](#two-words-three) [b](no.md)"
     )
     absolute = course.root.as_posix() + "/README.md"
     course.write("README.ru.md", "[a](README.md#no) [b](https://example.org/no)")
     course.write("course/README.md", f"[here, but nowhere else]({absolute})")
+    course.write("docs/guide.md", "[c](../README.md#no)")
     assert sorted(course.run("check")) == [
         "README.md: dead link: no.md",
         "README.ru.md: dead link: README.md#no has no such heading",
         f"course/README.md: dead link: {absolute}",
+        "docs/guide.md: dead link: ../README.md#no has no such heading",
     ]
 
 
