@@ -164,7 +164,7 @@ r"""
 
 Запрос проходит кэш в четыре шага, и порядок важен: `admit` находит общее начало и берёт под остальное новые блоки; модель записывает K и V; `publish` даёт ключи полным блокам, **после** записи; `free` возвращает блоки, и они **остаются находимыми**, пока их не выдадут снова. Освобождённые блоки стоят в очереди: спереди те, что свободны дольше всех. Если нужен блок из середины очереди, его просто берут обратно (*touch*).
 
-В пуле десять блоков по четыре токена. Приходят A; B с теми же первыми восемью токенами; C, который продолжает A; потом большой чужой D; потом снова B. **Шагайте ползунком. Перед каждым `admit` скажите, какие блоки найдутся и откуда возьмутся остальные.**
+Те же шаги в коде; `note` запоминает очередь свободных блоков после каждого из них, она понадобится ниже.
 """
 
 # %% [markdown] key="ten-blocks" lang="en"
@@ -173,50 +173,60 @@ r"""
 
 A request passes the cache in four steps, and their order matters: `admit` finds the common beginning and takes new blocks for the rest; the model writes K and V; `publish` gives keys to the full blocks, **after** the write; `free` returns the blocks, and they **can still be found** until they are handed out again. Freed blocks stand in a queue, those free the longest in front. If a block from the middle of the queue is needed, it is simply taken back (*touch*).
 
-The pool has ten blocks of four tokens. A comes; B with the same first eight tokens; C, which continues A; then a large stranger D; then B again. **Step with the slider. Before each `admit` say which blocks will be found and where the others come from.**
+The same steps in code; `note` records the queue of free blocks after each of them, which we shall need below.
 """
 
-# %% key="ten-blocks-run"
-pool = small_pool(10, 4)
+# %% key="ten-blocks-steps"
+pool, steps = small_pool(10, 4), []
 cache = PrefixCache(pool)
-shared = list(range(8))
-A, B = [*shared, *range(20, 26)], [*shared, *range(30, 35)]
-C, D = [*A[:12], *range(40, 46)], list(range(50, 67))
-live, steps = {}, []
 
 
-def note(step, hit):
+def note(step, hit="–"):
     queue = [f"[{b}]" if found else f"{b}" for b, found in cache.free_blocks()]
     steps.append((step, hit, " ".join(queue) or "–", cache.stats.evictions))
 
 
 def serve(name, prompt):
-    try:
-        live[name], hit = cache.admit(name, prompt)
-    except OutOfBlocks as error:
-        note(f"admit {name}: {tr('refused')}", "–")
-        return str(error)
-    # ru: Здесь модель записала бы K и V в слоты live[name].slots(hit).
-    # en: Here a model would write K and V into the slots live[name].slots(hit).
-    cache.publish(live[name], prompt)
+    seq, hit = cache.admit(name, prompt)
+    # ru: Здесь модель записала бы K и V в слоты seq.slots(hit).
+    # en: Here a model would write K and V into the slots seq.slots(hit).
+    cache.publish(seq, prompt)
     note(f"admit {name}", hit)
-    return ""
+    return seq
 
 
-def finish(name):
-    live.pop(name).free()
-    note(f"free {name}", "–")
+def finish(seq):
+    seq.free()
+    note(f"free {seq.seq_id}")
 
 
+# %% [markdown] key="ten-blocks-guess" lang="ru"
+r"""
+В пуле десять блоков по четыре токена. Приходят A; B с теми же первыми восемью токенами; C, который продолжает A; потом большой чужой D; потом снова B. **Шагайте ползунком. Перед каждым `admit` скажите, какие блоки найдутся и откуда возьмутся остальные.**
+"""
+
+# %% [markdown] key="ten-blocks-guess" lang="en"
+r"""
+The pool has ten blocks of four tokens. A comes; B with the same first eight tokens; C, which continues A; then a large stranger D; then B again. **Step with the slider. Before each `admit` say which blocks will be found and where the others come from.**
+"""
+
+# %% key="ten-blocks-run"
+shared = list(range(8))
+A, B = [*shared, *range(20, 26)], [*shared, *range(30, 35)]
+C, D = [*A[:12], *range(40, 46)], list(range(50, 67))
 with record(pool, cache) as history:
-    serve("A", A)
-    serve("B", B)
-    finish("A")
-    serve("C", C)
-    finish("B")
-    serve("D", D)
-    why = serve("B again", B)
-    finish("D")
+    a = serve("A", A)
+    b = serve("B", B)
+    finish(a)
+    c = serve("C", C)
+    finish(b)
+    d = serve("D", D)
+    try:
+        serve("B again", B)
+    except OutOfBlocks as error:
+        why = error
+        note(f"admit B again: {tr('refused')}")
+    finish(d)
     serve("B again", B)
 BlockExplorer(history, step=0)
 
@@ -236,9 +246,8 @@ And here is the queue of free blocks after each step; they are handed out from t
 
 # %% key="queue-table"
 print(why)
-columns = list(zip(*steps, strict=True))
 heads = [tr("step"), tr("tokens found"), tr("free blocks"), tr("evictions")]
-Table(dict(zip(heads, columns, strict=True)), tr("ten blocks of four tokens"))
+Table.from_rows(heads, steps, tr("ten blocks of four tokens"))
 
 # %% [markdown] key="queue-end" lang="ru"
 r"""
@@ -331,7 +340,7 @@ r"""
 
 Запрос закончился, и его блоки уходят в очередь. В каком порядке? Поиск идёт с начала и **останавливается на первом промахе**. Начало цепочки без хвоста ещё пригодится, хвост без начала — никогда. Поэтому блоки возвращают с хвоста: он стоит в очереди ближе к выдаче.
 
-**Что останется от промпта в 32 блока, если два его блока выдали заново?** Сравним с пулом, который возвращает блоки с головы.
+Для сравнения возьмём пул, который возвращает блоки с головы, и проделаем с обоими одно и то же: блоки раздаём по одному и каждый раз ищем промпт заново.
 """
 
 # %% [markdown] key="tail" lang="en"
@@ -340,10 +349,10 @@ r"""
 
 A request is done, and its blocks go to the queue. In which order? A lookup starts at the beginning and **stops at the first miss**. The beginning of a chain is of use without its tail, the tail without the beginning never is. So blocks are returned tail first: the tail stands nearer to being reused.
 
-**What is left of a prompt of 32 blocks once two of them were handed out again?** Let us compare with a pool that returns blocks head first.
+To compare, let us take a pool that returns blocks head first, and do the same to both: hand out the blocks one by one, and look the prompt up anew each time.
 """
 
-# %% key="tail-run"
+# %% key="tail-pools"
 
 
 class HeadFirstPool(BlockPool):
@@ -357,14 +366,24 @@ def what_is_left(pool):
     seq, _ = cache.admit("prompt", prompt)
     cache.publish(seq, prompt)
     seq.free()
-    left = []
-    while True:
-        left.append(cache.match([*prompt, 0])[1])
-        if not pool.free:
-            return left
+    left = [cache.match([*prompt, 0])[1]]
+    while pool.free:
         pool.allocate()
+        left.append(cache.match([*prompt, 0])[1])
+    return left
 
 
+# %% [markdown] key="tail-guess" lang="ru"
+r"""
+**Что останется от промпта в 32 блока, если два его блока выдали заново?**
+"""
+
+# %% [markdown] key="tail-guess" lang="en"
+r"""
+**What is left of a prompt of 32 blocks once two of them were handed out again?**
+"""
+
+# %% key="tail-run"
 figures.tail_or_head_first(
     range(33),
     what_is_left(BlockPool(32, 1, 1, 1)),
@@ -415,7 +434,7 @@ r"""
 A hit shows from outside: the first token comes sooner. So the time of an answer tells **whether anybody has sent such a prompt**. Let tenant A have a code of four digits in the prompt, and tenant B time its guesses. There are ten thousand codes. **How many requests does B need if the cache finds each token by itself?**
 """
 
-# %% key="salt-run" tags=["computed-time"]
+# %% key="salt-time"
 spec = KVCacheSpec.preset("llama-3-8b")
 # ru: Префилл: 2 операции на параметр и токен; 400 Тфлоп/с — от ускорителя на деле.
 # en: Prefill: 2 operations per parameter and token; 400 Tflop/s from a real accelerator.
@@ -430,35 +449,60 @@ def time_to_first_token(cache, prompt, **extra):
     return (len(prompt) - hit) * ms_per_token
 
 
+# %% [markdown] key="salt-attack" lang="ru"
+r"""
+Угадывать код целиком незачем. B пробует все десять цифр на первом месте, оставляет ту, с которой ответ пришёл раньше всего, и переходит к следующему месту:
+"""
+
+# %% [markdown] key="salt-attack" lang="en"
+r"""
+There is no need to guess the whole code. B tries all ten digits in the first place, keeps the one whose answer came soonest, and goes on to the next place:
+"""
+
+# %% key="salt-attack-code"
+
+
 def attack(cache, **extra):
-    known, tried, first = [], 0, []
+    known, times = [], []
     for _ in secret:
         guesses = [[*template, *known, digit, 999] for digit in range(10)]
-        times = [time_to_first_token(cache, guess, **extra) for guess in guesses]
-        first = first or times
-        known.append(int(np.argmin(times)))
-        tried += len(guesses)
-    return known, tried, first
+        times.append([time_to_first_token(cache, guess, **extra) for guess in guesses])
+        known.append(int(np.argmin(times[-1])))
+    return known, times
 
 
+# %% [markdown] key="salt-twice" lang="ru"
+r"""
+Попробуем дважды. Во второй раз у каждого арендатора есть своя **соль** (*salt*), строка, которую кэш подмешивает к ключам:
+"""
+
+# %% [markdown] key="salt-twice" lang="en"
+r"""
+Let us try it twice. The second time each tenant has a **salt** (*соль*) of its own, a string that the cache mixes into the keys:
+"""
+
+# %% key="salt-run" tags=["computed-time"]
 rows = {tr("digit guessed"): range(10)}
-for salted in (False, True):
+for head, victim, thief in (
+    (tr("without a salt, ms"), {}, {}),
+    (tr("with a salt, ms"), {"salt": "tenant A"}, {"salt": "tenant B"}),
+):
     cache = PrefixCache(small_pool(128, 1))
-    victim = {"salt": "tenant A"} if salted else {}
     prompt = [*template, *secret, 500, 501]
     seq, _ = cache.admit("victim", prompt, **victim)
     cache.publish(seq, prompt, **victim)
     seq.free()
-    thief = {"salt": "tenant B"} if salted else {}
-    code, tried, first = attack(cache, **thief)
-    print(f"salted={salted}: guessed={code} secret={secret} after {tried} requests")
-    head = tr("with a salt, ms") if salted else tr("without a salt, ms")
-    rows[head] = [number(ms, 2) for ms in first]
+    code, times = attack(cache, **thief)
+    tried = np.size(times)
+    print(
+        f"salted={bool(thief)}: guessed={code} secret={secret} after {tried} requests"
+    )
+    rows[head] = [number(ms, 2) for ms in times[0]]
 Table(rows, tr("time to the first token, guesses of the first digit"))
 
 # %% [markdown] key="salt-end" lang="ru"
 r"""
-Хватило сорока запросов: код подбирается по цифре, а не целиком. **Соль** (*salt*) — это строка арендатора, которая входит в ключ первого блока, а через цепочку и во все остальные. С чужой солью не найдётся ничего, и все догадки одинаково медленны. Плата понятна: общий системный промпт у каждого арендатора теперь свой.
+Хватило сорока запросов: код подбирается по цифре, а не целиком. Соль входит в ключ первого блока, а через цепочку и во все остальные. С чужой солью не найдётся ничего, и все догадки одинаково медленны. Плата понятна: общий системный промпт у каждого арендатора теперь свой.
 
 Крупный блок утечку затрудняет, но не закрывает: с блоком в 16 токенов угадывать надо сразу весь блок. Так же в ключ входит имя LoRA, по другой причине: с другим адаптером у тех же токенов другие K и V.
 
@@ -467,7 +511,7 @@ r"""
 
 # %% [markdown] key="salt-end" lang="en"
 r"""
-Forty requests were enough: the code is found digit by digit and not as a whole. A **salt** (*соль*) is a tenant's string that goes into the key of the first block, and through the chain into all others. With a foreign salt nothing is found, and all guesses are equally slow. The price is plain: a common system prompt is now each tenant's own.
+Forty requests were enough: the code is found digit by digit and not as a whole. The salt goes into the key of the first block, and through the chain into all others. With a foreign salt nothing is found, and all guesses are equally slow. The price is plain: a common system prompt is now each tenant's own.
 
 A large block makes the leak harder, but does not close it: with blocks of 16 tokens the whole block has to be guessed at once. The name of a LoRA goes into the key as well, for another reason: with another adapter the same tokens have other K and V.
 
@@ -581,21 +625,34 @@ r"""
 Let us send the same requests through both caches: common instructions, questions behind examples, a chat, and a tree of thought (*дерево мыслей*), where each thought branches into three. Both have the same memory: 16,384 tokens, and four requests run at a time. **What matters more: how the cache is built, or the size of a block?**
 """
 
-# %% key="compare-blocks"
-served = {name: list(make(120)) for name, make in PREFIX_WORKLOADS.items()}
+# %% key="compare-caches"
 names = {
     "system prompts": tr("instructions"),
     "few-shot": tr("examples"),
     "chat": tr("chat"),
     "tree of thought": tr("thoughts"),
 }
+served = {name: list(make(120)) for name, make in PREFIX_WORKLOADS.items()}
 caches = {tr("hash chain"): PrefixCache, tr("radix tree"): RadixCache}
 
 
-def hit_rate(make, requests, tokens, block_size, **options):
+def hit_rate(make, requests, tokens, block_size):
     cache = make(small_pool(tokens // block_size, block_size))
-    _ = replay(cache, requests, running=4, **options)
+    _ = replay(cache, requests, running=4)
     return cache.stats.hit_rate
+
+
+# %% [markdown] key="compare-sizes" lang="ru"
+r"""
+Сначала меняем размер блока: от страницы в один токен до блока в 64.
+"""
+
+# %% [markdown] key="compare-sizes" lang="en"
+r"""
+The size of a block comes first: from a page of one token to a block of 64.
+"""
+
+# %% key="compare-blocks"
 
 
 def rates(points):
@@ -608,22 +665,9 @@ def rates(points):
     }
 
 
-def rate_table(x, found, caption):
-    rows = {
-        f"{workload}, {cache}": values
-        for workload, by_cache in found.items()
-        for cache, values in by_cache.items()
-    }
-    columns = {
-        str(size): [number(100 * values[i], 1) for values in rows.values()]
-        for i, size in enumerate(x)
-    }
-    return Table({"": rows, **columns}, caption)
-
-
 block_sizes = (1, 2, 4, 8, 16, 32, 64)
 by_block = rates([(16_384, size) for size in block_sizes])
-rate_table(block_sizes, by_block, tr("hit rate in % by block size, tokens"))
+figures.hit_rate_table(block_sizes, by_block, tr("hit rate in % by block size, tokens"))
 
 # %% key="compare-blocks-figure"
 figures.hit_rates(
@@ -647,7 +691,7 @@ Now let us keep the block at 16 tokens and change the memory:
 # %% key="compare-pools-run"
 pool_tokens = (2048, 4096, 8192, 16_384, 32_768)
 by_pool = rates([(tokens, 16) for tokens in pool_tokens])
-rate_table(pool_tokens, by_pool, tr("hit rate in % by tokens in the pool"))
+figures.hit_rate_table(pool_tokens, by_pool, tr("hit rate in % by tokens in the pool"))
 
 # %% key="compare-pools-figure"
 figures.hit_rates(

@@ -1,4 +1,4 @@
-"""Figures of lesson 09.4: what prefix caches find, and what they lose."""
+"""Figures of lesson 09.4, and a table: what prefix caches find, and what they lose."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paged_kv.figures.style import (
     subplots,
 )
 from paged_kv.messages import tr
-from paged_kv.serving import number
+from paged_kv.serving import Table, number
 
 #: Hash chain and radix tree; the marker and the line tell them apart without colour.
 CHAIN: dict[str, Any] = {"color": BLUE, "linestyle": "-", "marker": "o"}
@@ -80,6 +80,24 @@ def hit_rates(
             ends=ends,
         ),
     )
+
+
+def hit_rate_table(x: Sequence[int], rates: Mapping[str, Rates], caption: str) -> Table:
+    """Return the numbers of `hit_rates`: a row per workload and cache, in percent.
+
+    Parameters
+    ----------
+    x, rates
+        As for `hit_rates`.
+    caption : str
+        In the language in use.
+    """
+    rows = [
+        [f"{workload}, {cache}", *(number(100 * value, 1) for value in values)]
+        for workload, caches in rates.items()
+        for cache, values in caches.items()
+    ]
+    return Table.from_rows(["", *map(str, x)], rows, caption)
 
 
 def tail_or_head_first(

@@ -66,6 +66,23 @@ class Table:
         self.rows = list(zip(*cells.values(), strict=True))
         self.caption = caption
 
+    @classmethod
+    def from_rows(
+        cls, heads: Sequence[str], rows: Iterable[Sequence[object]], caption: str
+    ) -> Table:
+        """Return the table of these rows, each as long as `heads`, at least one.
+
+        Raises
+        ------
+        ValueError
+            When a row has more or fewer cells than there are heads.
+        """
+        rows = list(rows)
+        for row in rows:
+            if len(row) != len(heads):
+                raise ValueError(f"{len(heads)} heads, but a row of {list(row)}")
+        return cls(dict(zip(heads, zip(*rows, strict=True), strict=True)), caption)
+
     def __repr__(self) -> str:
         columns = list(zip(self.heads, *self.rows, strict=True))
         widths = [max(map(len, column)) for column in columns]

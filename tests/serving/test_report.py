@@ -69,6 +69,14 @@ def test_columns_have_one_length():
         Table({"a": [1, 2], "b": [3]}, "")
 
 
+def test_a_table_may_be_given_by_its_rows():
+    by_rows = Table.from_rows(["a", "b"], [[1, "x"], (2, "y")], "caption")
+    assert repr(by_rows) == repr(Table({"a": [1, 2], "b": ["x", "y"]}, "caption"))
+    for row in ([3], [3, "z", "?"]):
+        with pytest.raises(ValueError, match="2 heads, but a row of \\[3"):
+            Table.from_rows(["a", "b"], [[1, "x"], row], "caption")
+
+
 def test_a_summary_has_a_row_per_system_in_both_languages(cost, speak):
     w = poisson_workload(ALPACA, 30, 50)
     results = [
