@@ -1,0 +1,1 @@
+"""Tests of the course; a package, so that no other `tests` takes its place."""
