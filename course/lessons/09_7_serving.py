@@ -357,14 +357,14 @@ sharing_times(prefill, first_token, computed)
 r"""
 Ответы совпали до токена. Логиты при этом совпали не до бита: матрицы другой формы складывают те же числа в другом порядке. Поэтому вопросы здесь подобраны так, чтобы лучший токен везде опережал второй с запасом; в чужих сравнениях «бит в бит» спросите, как это сделано.
 
-Вот что услышали читатели. Модель маленькая и правила читает невнимательно, но отвечает на тот вопрос, который ей задали. Запомните эту таблицу.
+Вот что услышали читатели; дольше двенадцати токенов мы не слушали. Модель маленькая и правила читает невнимательно, но отвечает на тот вопрос, который ей задали. Запомните эту таблицу.
 """
 
 # %% [markdown] key="sharing-after" lang="en"
 r"""
 The answers agree to the token. The logits do not agree to the bit: matrices of another shape add the same numbers in another order. So the questions were chosen such that the best token is well ahead of the second everywhere; when others claim "bit for bit", ask how they did it.
 
-This is what the readers heard. The model is small and reads the rules carelessly, but it answers the question that it was asked. Remember this table.
+This is what the readers heard; we stopped listening after twelve tokens. The model is small and reads the rules carelessly, but it answers the question that it was asked. Remember this table.
 """
 
 
