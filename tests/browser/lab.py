@@ -237,6 +237,10 @@ class Notebook:
         """Run all cells and wait until they are done."""
         self._command("notebook:run-all-cells")
 
+    def trust(self) -> None:
+        """Show stored outputs in full, as a notebook that this user has run."""
+        self._js("for (const cell of notebook.widgets) cell.model.trusted = true;")
+
     def set_theme(self, theme: Literal["light", "dark"]) -> None:
         """Switch JupyterLab to its light or dark theme."""
         self._command("apputils:change-theme", {"theme": THEMES[theme]})

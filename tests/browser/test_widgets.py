@@ -15,7 +15,7 @@ from paged_kv import Sequence
 from paged_kv.messages import use_language
 from paged_kv.widgets import BlockExplorer, Playground, compare, draw
 from tests.widgets.runs import mixed, shared_prompt
-from tests.widgets.students import ListPool, NoCopySequence
+from tests.widgets.students import EagerSequence, ListPool, NoCopySequence
 import random
 use_language("{language}")
 """
@@ -25,6 +25,7 @@ CELLS = {
     "playground": "Playground()",
     "still": "draw(mixed(256, 12, random.Random(2)))",
     "beside": 'compare("09.3", ListPool, NoCopySequence)',
+    "beside-pool": 'compare("09.1", ListPool, EagerSequence)',
 }
 
 
@@ -214,10 +215,14 @@ def test_a_reopened_notebook_shows_the_still_picture(open_in_lab, lab_root):
     stored.metadata.pop("widgets", None)
     nbformat.write(stored, lab_root / "stored.ipynb")
     notebook = open_in_lab("stored.ipynb")
-    for cell in CELLS:
-        notebook.activate(cell)
-        text = notebook.text(cell)
-        assert "model" not in text.lower()
-        assert "Таблицы блоков" in text
-        if cell == "explorer":
-            assert "req4 пишет, но у блока 31 владельцев 7" in text
+    for is_trusted in (False, True):
+        if is_trusted:
+            notebook.trust()
+        for cell in CELLS:
+            notebook.activate(cell)
+            picture = notebook.output(cell).locator(".pkv")
+            picture.filter(has_text="Таблицы блоков").wait_for()
+            assert "model" not in notebook.text(cell).lower()
+            assert bool(picture.locator("style").count()) == is_trusted
+            if cell == "explorer":
+                assert "req4 пишет, но у блока 31 владельцев 7" in notebook.text(cell)

@@ -1,6 +1,7 @@
 """A history against snapshots taken by hand, whatever the run."""
 
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -135,3 +136,14 @@ def test_a_step_outside_is_refused():
         with pytest.raises(IndexError, match=f"step {index} is outside"):
             history.at(index)
     assert history.at(-1).index == len(history) - 1
+
+
+def test_a_long_run_takes_little_memory():
+    tracemalloc.start()
+    try:
+        history = mixed(1024, 40, random.Random(4), operations=1000)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(history) > 700
+    assert size < 5_000_000  # 10 000 operations: 50 MB
