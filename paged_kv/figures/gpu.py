@@ -67,6 +67,7 @@ def program_reads(
     ax.set_yticklabels([str(head) for head in range(n_kv_heads)])
     ax.tick_params(length=0)
     ax.spines[["left", "bottom"]].set_visible(False)
+    ax.set_title(tr("What one program instance reads (vermilion)"))
     ax.set_xlabel(tr("physical block, {n} slots each", n=block_size))
     ax.set_ylabel(tr("KV head"))
     heads = np.flatnonzero(mine.any(axis=(0, 1))).tolist()
@@ -169,6 +170,7 @@ def paging_cost(
     ax.axvline(1, color=INK, linestyle="--", linewidth=1)
     ax.set_yticks(rows, list(slowdowns))
     ax.set_xlim(0, max(*slowdowns.values(), paper[1]) * 1.1)
+    ax.set_title(tr("What paging costs"))
     ax.set_xlabel(tr("time, contiguous memory = 1 (vermilion: the paper's kernel)"))
     low, high = (number(100 * (x - 1)) for x in paper)
     return Described(

@@ -271,6 +271,7 @@ def layer_errors(
     ax.xaxis.set_minor_locator(NullLocator())
     _plain(ax.xaxis)
     ax.set_yticks(rows, names)
+    ax.set_title(tr("Attention of one layer from a quantised pool"))
     ax.set_xlabel(tr("error of the output, %"))
     ax.legend(frameon=False)
     worse = [n for n, k, v in zip(names, k_only, v_only, strict=True) if k > v]
@@ -311,6 +312,7 @@ def bits_ladder(results: Mapping[str, tuple[float, Quality]]) -> Described:
         )
     ax.margins(x=0.14, y=0.1)
     _plain(ax.yaxis)
+    ax.set_title(tr("Perplexity by bits"))
     ax.set_xlabel(tr("bits per element, everything counted"))
     ax.set_ylabel(tr("perplexity"))
     ax.grid(alpha=0.25)

@@ -86,7 +86,8 @@ def tail_errors(errors: Mapping[str, float]) -> Described:
     ax.set_xscale("log")
     ax.set_xlim(min(values) / 3, max(values) * 3)
     _plain_numbers(ax)
-    ax.set_xlabel(tr("largest error, logarithmic"))
+    ax.set_title(tr("Largest error in a block that grew token by token"))
+    ax.set_xlabel(tr("largest error of an element, in units of K (logarithmic)"))
     listed = ", ".join(f"{n}: {number(v, 3)}" for n, v in errors.items())
     return Described(figure, tr("Largest error: {list}.", list=listed))
 
@@ -115,6 +116,7 @@ def bits_and_error(series: Mapping[str, Sequence[tuple[float, float]]]) -> Descr
     ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _percent(v)))
     ax.yaxis.set_minor_formatter(FuncFormatter(lambda v, _: ""))
     ax.xaxis.set_major_locator(MultipleLocator(1))
+    ax.set_title(tr("What each bit buys"))
     ax.set_xlabel(tr("bits per element, everything counted"))
     ax.set_ylabel(tr("error of the output, %"))
     ax.grid(alpha=0.25)
@@ -151,6 +153,7 @@ def window_cost(
     ax.yaxis.set_major_locator(MultipleLocator(4))
     ax.legend(frameon=False)
     _plain_numbers(ax)
+    ax.set_title(tr("The price of an exact window"))
     ax.set_xlabel(tr("tokens in the cache"))
     ax.set_ylabel(tr("bits per element"))
     first, last = lengths[0], lengths[-1]
@@ -198,6 +201,8 @@ def sensitivity(
         ax.bar_label(bars, [_percent(value) for value in values], padding=2, fontsize=9)
     ax.set_xticks(places, names)
     ax.margins(y=0.15)
+    ax.set_title(tr("Which is worse, an error in K or in V"))
+    ax.set_xlabel(tr("quantiser"))
     ax.set_ylabel(tr("error of the output, %"))
     ax.legend(frameon=False)
     listed = "; ".join(

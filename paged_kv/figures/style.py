@@ -42,9 +42,17 @@ class Described:
     figure : Figure
     text : str
         What the figure shows, with its main numbers.
+
+    Raises
+    ------
+    ValueError
+        When axes lack a title, or an axis with numbers a label.
     """
 
     def __init__(self, figure: Figure, text: str) -> None:
+        missing = _missing_labels(figure)
+        if missing:
+            raise ValueError(f"the figure needs {', '.join(missing)}: {text}")
         self.figure, self.text = figure, text
 
     def __repr__(self) -> str:
@@ -65,6 +73,31 @@ class Described:
         display(  # type: ignore[no-untyped-call]
             {"text/html": caption, "text/plain": ""}, raw=True
         )
+
+
+def _missing_labels(figure: Figure) -> list[str]:
+    """Return what a reader of the figure would look for in vain."""
+    missing = []
+    for i, ax in enumerate(figure.axes):
+        titles = [ax.get_title(loc) for loc in ("left", "center", "right")]
+        # A colour bar belongs to axes that have a title.
+        if not any([figure.get_suptitle(), *titles, ax.get_label() == "<colorbar>"]):
+            missing.append(f"a title of axes {i}")
+        same_y = ax.get_shared_y_axes().get_siblings(ax)
+        labels_of_y = [figure.get_supylabel(), *(peer.get_ylabel() for peer in same_y)]
+        if _has_numbers(ax.yaxis) and not any(labels_of_y):
+            missing.append(f"a y label of axes {i}")
+        if _has_numbers(ax.xaxis) and not any(
+            [figure.get_supxlabel(), ax.get_xlabel()]
+        ):
+            missing.append(f"an x label of axes {i}")
+    return missing
+
+
+def _has_numbers(axis: Axis) -> bool:
+    """Return whether ticks are marked with numbers: names need no label."""
+    marks = [tick.get_text() for tick in axis.get_ticklabels()]
+    return not all(mark[:1].isalpha() for mark in marks if mark)
 
 
 def subplots(
