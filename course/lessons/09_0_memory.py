@@ -20,7 +20,7 @@ r"""
 - назвать три вида потерь памяти и показать каждый на числах;
 - воспроизвести рисунок 2 статьи о PagedAttention собственным моделированием.
 
-Понадобится помнить, что такое ключи и значения во внимании, и знать непрерывное пакетирование (*continuous batching*) из модуля 08.
+Вспомните, что такое ключи и значения во внимании и как работает непрерывное пакетирование (*continuous batching*) из модуля 08.
 """
 
 # %% [markdown] key="title" lang="en"
@@ -124,14 +124,14 @@ Table({tr("what"): weights, tr("size"): map(size, weights.values())}, spec.name)
 r"""
 > **Ловушка: «Llama на 7–8 миллиардов параметров — это 128 КиБ на токен».** Смотря какая. У Llama-2-7B нет GQA: KV-голов столько же, сколько query-голов, 32, и токен весит вчетверо больше. Параметров меньше, а кэш тяжелее.
 
-А что у тех, кто сжимает сам кэш? MLA (*multi-head latent attention*) в DeepSeek хранит на токен один общий для всех голов вектор из $512 + 64$ чисел; K и V восстанавливаются из него, поэтому двойки в формуле нет. Лежит он в таких же страницах, как и обычный кэш (DeepSeek-V3, arXiv 2505.09343, табл. 1).
+А что у тех, кто сжимает сам кэш? MLA (*multi-head latent attention*) в DeepSeek хранит на токен один общий для всех голов вектор из $512 + 64$ чисел; K и V восстанавливаются из него, поэтому двойки в формуле нет. Хранят его такими же блоками, как и обычный кэш (DeepSeek-V3, arXiv 2505.09343, табл. 1).
 """
 
 # %% [markdown] key="trap-llama2" lang="en"
 r"""
 > **Trap: “a Llama with 7 to 8 billion parameters takes 128 KiB per token”.** That depends on which. Llama-2-7B has no GQA: it has as many KV heads as query heads, 32, and a token weighs four times as much. Fewer parameters, heavier cache.
 
-And those who compress the cache itself? MLA (*multi-head latent attention*) in DeepSeek stores one vector of $512 + 64$ numbers per token, shared by all heads; K and V are computed from it, so the formula has no factor of two. It lies in pages just as an ordinary cache does (DeepSeek-V3, arXiv 2505.09343, table 1).
+And those who compress the cache itself? MLA (*multi-head latent attention*) in DeepSeek stores one vector of $512 + 64$ numbers per token, shared by all heads; K and V are computed from it, so the formula has no factor of two. It is kept in blocks just as an ordinary cache is (DeepSeek-V3, arXiv 2505.09343, table 1).
 """
 
 # %% key="models"
@@ -322,7 +322,7 @@ r"""
 
 Пока все куски равны, её нет. На 15 728 слотов статьи помещается семь буферов по 2048, и остаток пропадает просто потому, что он меньше буфера. Освободившийся буфер всегда подойдёт следующему запросу.
 
-Но стоит начать отводить место по длине запроса, и куски становятся разными. Аллокатор-близнец (*buddy allocator*), который статья предполагает у соперников, округляет каждый запрос до степени двойки и делит память пополам, пока не получит нужный кусок. **Половина памяти свободна. Поместится ли запрос на 256 слотов?**
+Но стоит начать отводить место по длине запроса, и куски становятся разными. Аллокатор-близнец (*buddy allocator*), которым статья снабдила соперников, округляет каждый запрос вверх до степени двойки и делит память пополам, пока не получит нужный кусок. **Половина памяти свободна. Поместится ли запрос на 256 слотов?**
 """
 
 # %% [markdown] key="external" lang="en"
@@ -498,12 +498,12 @@ Table(
 
 # %% [markdown] key="honest-end" lang="ru"
 r"""
-Движок 2023 года тратил на шаг в два-три раза больше, чем требовало железо: Python, запуск ядер, выбор токена отдельно для каждого запроса. Разницу мы представили двумя слагаемыми, на шаг и на запрос (`paper.ENGINE`), и нашли их из двух чисел vLLM. Поэтому **пакет vLLM в таблице — не предсказание**, а проверка, что счёт сходится. Доли памяти, пакеты всех систем Orca и всё, что вы увидите в следующем уроке, из этих чисел не выводились.
+Движок 2023 года тратил на шаг почти вдвое, а при коротких ответах почти втрое больше времени, чем требовало железо: Python, запуск ядер (*kernels*, программ видеокарты), выбор токена отдельно для каждого запроса. Разницу мы представили двумя слагаемыми, на шаг и на запрос (`paper.ENGINE`), и нашли их из двух чисел vLLM. Поэтому **пакет vLLM в таблице — не предсказание**, а проверка, что счёт сходится. К долям памяти, пакетам систем Orca и всему, что вы увидите в следующем уроке, ничего не подгоняли.
 """
 
 # %% [markdown] key="honest-end" lang="en"
 r"""
-The engine of 2023 took two to three times as long over a step as the hardware required: Python, kernel launches, picking a token for each request apart. We put the difference into two terms, per step and per request (`paper.ENGINE`), and found them from the two numbers for vLLM. So **vLLM's batch in the table is no prediction**, only a check that the sums work out. The shares of memory, the batches of all the Orca systems and all that you will see in the next lesson were not derived from these numbers.
+The engine of 2023 took nearly twice as long over a step as the hardware required, and nearly three times with short answers: Python, launches of kernels (*ядра*, the programs of a GPU), picking a token for each request apart. We put the difference into two terms, per step and per request (`paper.ENGINE`), and found them from the two numbers for vLLM. So **vLLM's batch in the table is no prediction**, only a check that the sums work out. Nothing was fitted to the shares of memory, to the batches of the Orca systems or to what you will see in the next lesson.
 """
 
 # %% [markdown] key="trace" lang="ru"

@@ -115,8 +115,8 @@ r"""
 
 1. При росте ничего не переезжает: токен дописывается в последний блок, а на границе берётся новый.
 2. Блоки не обязаны лежать рядом, поэтому подойдёт любой свободный: внешней фрагментации нет.
-3. Неполон только последний блок запроса: остаётся лишь его пустой конец.
-4. Длину ответа можно не знать.
+3. Неполон только последний блок запроса: пропадает лишь его пустой конец.
+4. Знать длину ответа заранее не нужно.
 """
 
 # %% [markdown] key="consequences" lang="en"
@@ -126,7 +126,7 @@ Four things follow at once (SOSP'23, §4.2–4.3):
 1. Nothing moves as a request grows: a token is added to the last block, and at a boundary a new one is taken.
 2. Blocks need not lie side by side, so any free one will do: there is no external fragmentation.
 3. Only the last block of a request is partly filled: all that is lost is its empty end.
-4. The length of the answer may remain unknown.
+4. Nobody has to know the length of the answer in advance.
 """
 
 # %% [markdown] key="residual" lang="ru"
@@ -215,14 +215,14 @@ Table(
 
 # %% [markdown] key="kernel" lang="ru"
 r"""
-За мелкие блоки платит ядро: на каждый блок оно читает запись таблицы, вычисляет адрес и берёт короткий кусок памяти вместо длинного. Авторы измерили: внимание по блокам из 16 токенов на 20–26 % медленнее, чем по сплошной памяти (рис. 18a). **Страницы не бесплатны.** Если эта цена платится за каждый блок, то одно касание блока стоит столько же, сколько чтение трёх-четырёх токенов; для блока в один токен внимание замедлится в несколько раз.
+За мелкие блоки платит ядро (*kernel*), программа видеокарты, которая считает внимание: на каждый блок оно читает запись таблицы, вычисляет адрес и берёт короткий кусок памяти вместо длинного. Авторы измерили: внимание по блокам из 16 токенов на 20–26 % медленнее, чем по сплошной памяти (рис. 18a). **Страницы не бесплатны.** Если эта цена платится за каждый блок, то одно касание блока стоит столько же, сколько чтение трёх-четырёх токенов; для блока в один токен внимание замедлится в несколько раз.
 
 Подставим это в модель шага и прогоним нагрузки прошлого урока при разных размерах блока. Что получилось в статье: лучший размер 16–128 для ShareGPT и 16–32 для Alpaca (рис. 18b).
 """
 
 # %% [markdown] key="kernel" lang="en"
 r"""
-It is the kernel that pays for small blocks: for each it reads a table entry, works out an address, and fetches a short piece of memory instead of a long one. The authors measured it: attention over blocks of 16 tokens is 20 to 26% slower than over contiguous memory (Fig. 18a). **Pages are not free.** If that price is paid per block, then touching a block costs as much as reading three or four tokens, and with blocks of one token attention becomes several times slower.
+It is the kernel (*ядро*), the program on the GPU that computes attention, that pays for small blocks: for each it reads a table entry, works out an address, and fetches a short piece of memory instead of a long one. The authors measured it: attention over blocks of 16 tokens is 20 to 26% slower than over contiguous memory (Fig. 18a). **Pages are not free.** If that price is paid per block, then touching a block costs as much as reading three or four tokens, and with blocks of one token attention becomes several times slower.
 
 Let us put this into the model of a step and run the loads of the last lesson with blocks of several sizes. What the paper found: the best size is 16 to 128 on ShareGPT, and 16 to 32 on Alpaca (Fig. 18b).
 """
@@ -289,26 +289,26 @@ print(
 
 # %% [markdown] key="layout-end" lang="ru"
 r"""
-В порядке NHD соседние токены одной головы отстоят на 2048 байт: между ними лежат остальные семь голов. Подряд идёт только весь слой блока, 32 КиБ. В порядке HND оси слота и головы переставлены, и 4 КиБ одной головы становятся сплошными; поэтому многие ядра просят именно его (FlashInfer понимает оба). Наш пул хранит NHD: так проще писать токен, а numpy всё равно.
+В порядке NHD (токен, голова, число) соседние токены одной головы отстоят на 2048 байт: между ними лежат остальные семь голов. Подряд идёт только весь слой блока, 32 КиБ. В порядке HND оси слота и головы переставлены, и 4 КиБ одной головы становятся сплошными; поэтому многие ядра просят именно его (FlashInfer понимает оба). Наш пул хранит NHD: так проще писать токен, а numpy всё равно.
 """
 
 # %% [markdown] key="layout-end" lang="en"
 r"""
-In NHD order neighbouring tokens of one head are 2048 bytes apart: the other seven heads lie between them. Only a whole layer of a block, 32 KiB, is in a row. In HND order the axes of slot and head change places, and the 4 KiB of one head become contiguous, which is why many kernels ask for it (FlashInfer understands both). Our pool keeps NHD: it is simpler to write a token that way, and numpy does not mind.
+In NHD order (token, head, number) neighbouring tokens of one head are 2048 bytes apart: the other seven heads lie between them. Only a whole layer of a block, 32 KiB, is in a row. In HND order the axes of slot and head change places, and the 4 KiB of one head become contiguous, which is why many kernels ask for it (FlashInfer understands both). Our pool keeps NHD: it is simpler to write a token that way, and numpy does not mind.
 """
 
 # %% [markdown] key="exhausted" lang="ru"
 r"""
 ## Когда блоки кончились
 
-Блоки обещают больше, чем есть: запрос принимают, не зная, сколько он займёт. Рано или поздно двум запросам понадобится последний свободный блок. В пуле из четырёх блоков это происходит быстро.
+Пул обещает больше блоков, чем есть: запрос принимают, не зная, сколько он займёт. Рано или поздно двум запросам понадобится последний свободный блок. В пуле из четырёх блоков это происходит быстро.
 """
 
 # %% [markdown] key="exhausted" lang="en"
 r"""
 ## When the blocks run out
 
-Blocks promise more than there is: a request is admitted without knowing how much it will take. Sooner or later two requests need the last free block. In a pool of four that does not take long.
+A pool promises more blocks than it has: a request is admitted without knowing how much it will take. Sooner or later two requests need the last free block. In a pool of four that does not take long.
 """
 
 # %% key="out-of-blocks"
@@ -324,14 +324,14 @@ print(f"len(first)={len(first)} used={small.used}")
 
 # %% [markdown] key="preemption" lang="ru"
 r"""
-Тогда движок **приостанавливает** (*preemption*) запрос, пришедший последним: забирает у него все блоки сразу, возвращает в начало очереди, а потом заново вычисляет его кэш за один префилл (*recompute*, §4.5). Чтобы это не случалось на каждом шагу, при приёме оставляют запас, 1 % блоков.
+Тогда движок **вытесняет запрос** (*preemption*), пришедший последним: приостанавливает его, забирает все его блоки сразу, возвращает его в начало очереди, а потом заново вычисляет его кэш за один префилл (*prefill*, проход модели сразу по всем известным токенам; §4.5). Чтобы это не случалось на каждом шагу, при приёме оставляют запас, 1 % блоков.
 
 Посмотрим на час работы: слева память, справа запросы. **Сколько памяти пустует, пока есть очередь?**
 """
 
 # %% [markdown] key="preemption" lang="en"
 r"""
-Then the engine **preempts** (*приостанавливает*) the request that came last: it takes all its blocks at once, puts it back at the head of the queue, and later computes its cache again in a single prefill (*recompute*, §4.5). So that this does not happen at every step, admission leaves a reserve of 1% of the blocks.
+Then the engine **preempts** (*вытесняет*) the request that came last: it suspends it, takes all its blocks at once, puts it back at the head of the queue, and later computes its cache again in a single prefill (*префилл*, one pass of the model over all tokens known so far; §4.5). So that this does not happen at every step, admission leaves a reserve of 1% of the blocks.
 
 Let us look at an hour of work: memory on the left, requests on the right. **How much memory stands empty while there is a queue?**
 """
@@ -345,14 +345,14 @@ figures.run_over_time(hour)
 r"""
 ## Что это даёт пользователю
 
-Больше памяти делу — больше пакет — больше запросов в секунду. Сравнивать системы честнее всего при равной задержке (*latency*): время от прихода запроса до конца ответа, делённое на длину ответа. Пока система справляется, задержка почти не растёт; когда перестаёт, очередь растёт без предела. **Во сколько раз больше запросов выдержат блоки, чем Oracle? А чем Max?**
+Чем меньше памяти пропадает, тем больше пакет и тем больше запросов в секунду. Сравнивать системы честнее всего при равной задержке (*latency*): время от прихода запроса до конца ответа, делённое на длину ответа. Пока система справляется, задержка почти не растёт; когда перестаёт, очередь растёт без предела. **Во сколько раз больше запросов выдержат блоки, чем Oracle? А чем Max?**
 """
 
 # %% [markdown] key="latency" lang="en"
 r"""
 ## What the user gets
 
-More memory at work, a larger batch, more requests per second. The fairest comparison is at equal latency (*задержка*): the time from a request's arrival to the end of its answer, divided by the answer's length. While a system keeps up, latency hardly grows; once it does not, the queue grows without limit. **How many times as many requests can blocks sustain as Oracle? And as Max?**
+The less memory is wasted, the larger the batch, and the more requests per second. The fairest comparison is at equal latency (*задержка*): the time from a request's arrival to the end of its answer, divided by the answer's length. While a system keeps up, latency hardly grows; once it does not, the queue grows without limit. **How many times as many requests can blocks sustain as Oracle? And as Max?**
 """
 
 # %% key="rates" tags=["computed-time"]
@@ -393,8 +393,8 @@ Table(
 r"""
 ## Как это устроено в движках
 
-- **vLLM** держит таблицы в `vllm/v1/worker/block_table.py`: одна матрица на пакет, по строке на запрос. Приостанавливает запросы планировщик, `vllm/v1/core/sched/scheduler.py`, и всегда с повторным вычислением: выгрузки на процессор, описанной в статье, больше нет.
-- **SGLang** хранит по номеру на *токен*, а не на блок (`ReqToTokenPool` в `python/sglang/srt/mem_cache/memory_pool.py`). Приостанавливает он не последнего пришедшего, а того, кто написал меньше всех (`retract_decode` в `python/sglang/srt/managers/schedule_batch.py`): пропадает меньше работы.
+- **vLLM** держит таблицы в `vllm/v1/worker/block_table.py`: одна матрица на пакет, по строке на запрос. Вытесняет запросы планировщик, `vllm/v1/core/sched/scheduler.py`, и потом всегда вычисляет их кэш заново: выгрузки в память процессора, описанной в статье, больше нет.
+- **SGLang** хранит по номеру на *токен*, а не на блок (`ReqToTokenPool` в `python/sglang/srt/mem_cache/memory_pool.py`). Вытесняет он не последнего пришедшего, а того, кто написал меньше всех (`retract_decode` в `python/sglang/srt/managers/schedule_batch.py`): пропадает меньше работы.
 - **FlashInfer** получает таблицы всех запросов одним массивом с границами, как строки разреженной матрицы, и длину последней страницы каждого (`include/flashinfer/page.cuh`).
 
 У нас таблица — список Python: его легко читать, а на видеокарту он не попадает. В [уроке 09.6](09.6_gpu.ipynb) появится и матрица.
@@ -404,7 +404,7 @@ r"""
 r"""
 ## How the engines do it
 
-- **vLLM** keeps its tables in `vllm/v1/worker/block_table.py`: one matrix per batch, a row per request. Requests are preempted by the scheduler, `vllm/v1/core/sched/scheduler.py`, and always by computing again: swapping to the CPU, which the paper describes, is gone.
+- **vLLM** keeps its tables in `vllm/v1/worker/block_table.py`: one matrix per batch, a row per request. Requests are preempted by the scheduler, `vllm/v1/core/sched/scheduler.py`, and always to compute their cache again later: swapping to the CPU's memory, which the paper describes, is gone.
 - **SGLang** stores one index per *token*, not per block (`ReqToTokenPool` in `python/sglang/srt/mem_cache/memory_pool.py`). It preempts not whoever came last but whoever has written least (`retract_decode` in `python/sglang/srt/managers/schedule_batch.py`): less work is lost.
 - **FlashInfer** gets the tables of all requests as one array with boundaries, like the rows of a sparse matrix, and the length of each one's last page (`include/flashinfer/page.cuh`).
 
@@ -417,8 +417,8 @@ r"""
 
 - Таблица блоков превращает номер токена в номер блока и слот; она в сотни тысяч раз меньше кэша.
 - Пустует меньше блока на запрос: в среднем 7,5 слота из каждых последних 16.
-- Размер блока — компромисс между ядром и памятью; дно широкое, 16 годится всем.
-- Блоки обещают больше, чем есть, поэтому движку нужно уметь приостанавливать запросы.
+- Размер блока — компромисс между ядром и памятью; дно широкое, и 16 лежит на нём.
+- Пул обещает больше блоков, чем есть, поэтому движку нужно уметь вытеснять запросы.
 
 Теперь напишите пул и последовательность сами: [упражнение 09.1](../../exercises/ru/09.1_block_pool.ipynb). Дальше — [урок 09.2](09.2_attention.ipynb): как внимание читает разбросанные блоки.
 
@@ -431,8 +431,8 @@ r"""
 
 - A block table turns the number of a token into a block and a slot; it is hundreds of thousands of times smaller than the cache.
 - Less than a block per request stays empty: on average 7.5 slots of each last 16.
-- The size of a block is a compromise between kernel and memory; the bottom is wide, and 16 suits everyone.
-- Blocks promise more than there is, so an engine must be able to preempt requests.
+- The size of a block is a compromise between kernel and memory; the bottom is wide, and 16 lies on it.
+- A pool promises more blocks than it has, so an engine must be able to preempt requests.
 
 Now write the pool and the sequence yourself: [exercise 09.1](../../exercises/en/09.1_block_pool.ipynb). Next comes [lesson 09.2](09.2_attention.ipynb): how attention reads blocks that are scattered.
 
