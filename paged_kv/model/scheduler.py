@@ -177,8 +177,8 @@ class Scheduler:
 
     def _make_room(self, needed: int) -> bool:
         """Return whether this many blocks are free, evicting from a radix tree."""
-        if needed > self.pool.free and isinstance(self.cache, RadixCache):
-            self.cache.evict(needed - self.pool.free)
+        if isinstance(self.cache, RadixCache):
+            return self.cache.make_room(needed)
         return needed <= self.pool.free
 
     def _admit(self, answer: Answer) -> AnySequence | None:
@@ -210,11 +210,13 @@ class Scheduler:
         tokens = answer.known(0, len(answer))
         if spare:
             blocks, _ = cache.match(tokens)
-            room = self.pool.free
+            room, own_references = self.pool.free, 0
             if isinstance(cache, RadixCache):
-                room += cache.evictable_size
+                room, own_references = room + cache.evictable_size, 1
+            # Hits that no sequence uses are part of that room, until this one does.
+            idle = int((self.pool.ref[blocks] == own_references).sum())
             total = -(-len(tokens) // adapter.sizes(self.pool).block_size)
-            if total - len(blocks) > room - spare:
+            if total - len(blocks) + idle > room - spare:
                 return None
         try:
             seq, answer.computed = cache.admit(answer.name, tokens)

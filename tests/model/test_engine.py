@@ -117,6 +117,31 @@ def test_a_watermark_trades_batch_for_preemptions(tiny):
     assert small < large
 
 
+def room(engine: Engine) -> int:
+    """Return how many blocks answers can still take: free, or evictable."""
+    tree = engine.cache.evictable_size if isinstance(engine.cache, RadixCache) else 0
+    return engine.pool.free + tree
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("seed", range(4))
+def test_an_admission_beside_others_leaves_the_watermark(tiny, cache, seed):
+    rng = np.random.default_rng(seed)
+    engine = Engine(tiny, 16, 2, cache_type=CACHES[cache], watermark=4)
+    stems = [random_prompt(rng, n) for n in (4, 10)]
+    checked = 0
+    for _ in range(60):
+        if rng.random() < 0.5:  # new prompts, and such as were computed before
+            stem = stems[rng.integers(2)] + random_prompt(rng, 1)
+            engine.submit(stem, max_tokens=int(rng.integers(2, 6)))
+        before = set(engine.running)
+        engine.step()
+        if before and set(engine.running) - before:
+            checked += 1
+            assert room(engine) >= 4
+    assert checked > 5
+
+
 def test_a_step_stays_within_its_token_budget_and_prompts_advance(tiny):
     engine = Engine(tiny, 64, 4, max_batch=4, token_budget=5)
     for i in range(4):
@@ -246,6 +271,21 @@ class TestCaches:
             assert request.answers[0].tokens == dense.answer(prompt, 12)
         assert engine.cache.stats.evictions
         assert engine.preemptions == 0  # the tree gives way before a request does
+
+    def test_the_tree_gives_nothing_up_where_that_frees_no_block(self, tiny, dense):
+        engine = Engine(tiny, 4, 4, cache_type=RadixCache)
+        engine.submit(list(range(4)), max_tokens=2)
+        engine.run()
+        blocks, _ = engine.cache.match(list(range(5)))
+        engine.pool.retain(blocks)  # somebody outside reads the tree's only block
+        request = engine.submit([9] * 8, max_tokens=9)  # four blocks, three are free
+        with pytest.raises(OutOfBlocks, match="no answer runs"):
+            engine.run()
+        assert engine.cache.match(list(range(5)))[0] == blocks
+        assert engine.cache.stats.evictions == 0
+        engine.pool.release_many(blocks)
+        run_checked(engine)
+        assert request.answers[0].tokens == dense.answer([9] * 8, 9)
 
 
 class TestSharedPrefix:
