@@ -516,11 +516,12 @@ r"""
 ## Что читать дальше
 
 - Kwon et al., [Efficient Memory Management for Large Language Model Serving with PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23: §3 — куда пропадает память, §4.2–4.3 — таблица блоков, §7.2 — размер блока.
+- [Урок 09.1](../../notebooks/ru/09.1_blocks.ipynb): почему в блоке 16 токенов и что делать, когда блоки кончились.
 - [`paged_kv/pool.py`](../../paged_kv/pool.py) и [`paged_kv/sequence.py`](../../paged_kv/sequence.py): те же классы в модуле. Найдите, как `extend` пишет сразу много токенов.
 - nano-vllm, `nanovllm/engine/block_manager.py`: весь учёт блоков на двух экранах.
 - vLLM, `vllm/v1/core/block_pool.py` и `FreeKVCacheBlockQueue` из `vllm/v1/core/kv_cache_utils.py`: список свободных блоков, из середины которого тоже можно взять за O(1).
 
-Дальше — [упражнение 09.2](09.2_paged_attention.ipynb): научим внимание читать ключи прямо из блоков.
+Дальше — [урок 09.2](../../notebooks/ru/09.2_attention.ipynb), а за ним [упражнение 09.2](09.2_paged_attention.ipynb): научим внимание читать ключи прямо из блоков.
 """
 
 # %% [markdown] key="read-next" lang="en"
@@ -528,9 +529,10 @@ r"""
 ## What to read next
 
 - Kwon et al., [Efficient Memory Management for Large Language Model Serving with PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23: §3 on where memory goes, §4.2–4.3 on the block table, §7.2 on block size.
+- [Lesson 09.1](../../notebooks/en/09.1_blocks.ipynb): why a block has 16 tokens, and what to do when the blocks run out.
 - [`paged_kv/pool.py`](../../paged_kv/pool.py) and [`paged_kv/sequence.py`](../../paged_kv/sequence.py): the same classes in the module. Find out how `extend` writes many tokens at once.
 - nano-vllm, `nanovllm/engine/block_manager.py`: all the bookkeeping on two screens.
 - vLLM, `vllm/v1/core/block_pool.py` and `FreeKVCacheBlockQueue` in `vllm/v1/core/kv_cache_utils.py`: a list of free blocks that gives one up in O(1) from the middle too.
 
-Next comes [exercise 09.2](09.2_paged_attention.ipynb), where attention learns to read keys straight from the blocks.
+Next comes [lesson 09.2](../../notebooks/en/09.2_attention.ipynb), and then [exercise 09.2](09.2_paged_attention.ipynb), where attention learns to read keys straight from the blocks.
 """

@@ -190,12 +190,12 @@ use_language("{{lang}}")
 
 # %% [markdown] key="nan-trap" lang="ru"
 r"""
-> **Ловушка.** «Оценки лишних слотов можно заменить на $-\infty$: их вес станет нулевым». Вес и правда станет нулевым. Но память блока не обнуляется, и если в пустом слоте $V$ остался NaN, нулевой вес не спасёт:
+> **Ловушка: «оценки лишних слотов можно заменить на $-\infty$, их вес станет нулевым».** Вес и правда станет нулевым. Но память блока не обнуляется, и если в пустом слоте $V$ остался NaN, нулевой вес не спасёт:
 """
 
 # %% [markdown] key="nan-trap" lang="en"
 r"""
-> **Trap.** "The scores of slots that do not count can be set to $-\infty$: their weight becomes zero." The weight does become zero. But a block's memory is never zeroed, and if NaN was left in $V$ of an empty slot, a zero weight does not help:
+> **Trap: “the scores of slots that do not count can be set to $-\infty$, their weight becomes zero”.** The weight does become zero. But a block's memory is never zeroed, and if NaN was left in $V$ of an empty slot, a zero weight does not help:
 """
 
 # %% key="zero-times-nan"
@@ -491,24 +491,26 @@ r"""
 r"""
 ## Что читать дальше
 
+- [Урок 09.2](../../notebooks/ru/09.2_attention.ipynb): тот же цикл по шагам, слияние частей и каскад.
 - Milakov, Gimelshein, [Online normalizer calculation for softmax](https://arxiv.org/abs/1805.02867): откуда взялась поправка $\alpha$.
 - Dao et al., [FlashAttention](https://arxiv.org/abs/2205.14135), алгоритм 1: тот же цикл для сплошной памяти.
 - Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.1 и §7.1: сколько стоит ядру косвенное чтение.
 - [`paged_kv/attention.py`](../../paged_kv/attention.py): то же в модуле, но по многу блоков за раз, и слияние частичных ответов.
 - FlashInfer, `include/flashinfer/attention/state.cuh`: состояние и слияние меньше чем в сотне строк. vLLM, `vllm/v1/attention/ops/triton_unified_attention.py`: настоящее ядро на Triton.
 
-Дальше — [упражнение 09.3](09.3_prefix_sharing.ipynb): один префикс на многих.
+Дальше — [урок 09.3](../../notebooks/ru/09.3_sharing.ipynb), а за ним [упражнение 09.3](09.3_prefix_sharing.ipynb): один префикс на многих.
 """
 
 # %% [markdown] key="read-next" lang="en"
 r"""
 ## What to read next
 
+- [Lesson 09.2](../../notebooks/en/09.2_attention.ipynb): the same loop step by step, merging of parts, and cascade.
 - Milakov, Gimelshein, [Online normalizer calculation for softmax](https://arxiv.org/abs/1805.02867): where the correction $\alpha$ comes from.
 - Dao et al., [FlashAttention](https://arxiv.org/abs/2205.14135), algorithm 1: the same loop over contiguous memory.
 - Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.1 and §7.1: what reading through a table costs the kernel.
 - [`paged_kv/attention.py`](../../paged_kv/attention.py): the same in the module, many blocks at a time, and the merging of partial answers.
 - FlashInfer, `include/flashinfer/attention/state.cuh`: state and merge in under a hundred lines. vLLM, `vllm/v1/attention/ops/triton_unified_attention.py`: a real kernel in Triton.
 
-Next comes [exercise 09.3](09.3_prefix_sharing.ipynb): one prefix for many.
+Next comes [lesson 09.3](../../notebooks/en/09.3_sharing.ipynb), and then [exercise 09.3](09.3_prefix_sharing.ipynb): one prefix for many.
 """

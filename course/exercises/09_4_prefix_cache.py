@@ -340,6 +340,8 @@ r"""
 - [`paged_kv/prefix_cache.py`](../../paged_kv/prefix_cache.py): то же самое со счётчиками, очередью и солью.
 - [`paged_kv/radix_cache.py`](../../paged_kv/radix_cache.py) и [`radix_tree.py`](../../paged_kv/radix_tree.py): как обойтись без хешей.
 - Документация vLLM, «Automatic Prefix Caching».
+
+Дальше — [урок 09.5](../../notebooks/ru/09.5_quantization.ipynb): как уместить в те же байты больше токенов.
 """
 
 # %% [markdown] key="read-next" lang="en"
@@ -349,4 +351,6 @@ r"""
 - [`paged_kv/prefix_cache.py`](../../paged_kv/prefix_cache.py): the same with counts, a queue and a salt.
 - [`paged_kv/radix_cache.py`](../../paged_kv/radix_cache.py) and [`radix_tree.py`](../../paged_kv/radix_tree.py): how to do without hashes.
 - vLLM's documentation, “Automatic Prefix Caching”.
+
+Next comes [lesson 09.5](../../notebooks/en/09.5_quantization.ipynb): more tokens in the same bytes.
 """

@@ -346,7 +346,7 @@ r"""
 1. Масштабов столько же, сколько пар «токен и голова», и каждый занимает четыре байта.
 2. Можно, пока ни один не пишет. Первая запись копирует хвост, причём точный: иначе потомок начнёт с уже округлённого.
 3. Ниоткуда, их больше нет. Остаётся прочитать коды и продолжать с этими значениями; новый полный блок будет округлён дважды. Так и делает `QuantizedBlockPool`.
-4. Кодом — да. Масштабами — нет: у V свои величины, и чужой масштаб либо обрежет их, либо потратит уровни впустую. В движках такая ошибка была.
+4. Кодом — да. Масштабами — нет: у V свои величины, и чужой масштаб либо обрежет их, либо потратит уровни впустую.
 """
 
 # %% [markdown] key="answers" lang="en" only="solution" nbgrader={"grade": true, "grade_id": "answers", "locked": false, "points": 0, "schema_version": 3, "solution": true, "task": false}
@@ -356,7 +356,7 @@ r"""
 1. There are as many scales as pairs of token and head, and each takes four bytes.
 2. Yes, as long as neither writes. The first write copies the tail, and the exact one: otherwise the child would start from rounded values.
 3. From nowhere, they are gone. All one can do is read the codes and go on with those values; the block that becomes full then has been rounded twice. `QuantizedBlockPool` does the same.
-4. The code, yes. The scales, no: V has sizes of its own, and a foreign scale either cuts them off or wastes levels. Engines have had that fault.
+4. The code, yes. The scales, no: V has sizes of its own, and a foreign scale either cuts them off or wastes levels.
 """
 
 # %% [markdown] key="read-next" lang="ru"
@@ -365,6 +365,8 @@ r"""
 
 - [`paged_kv/quantization/integers.py`](../../paged_kv/quantization/integers.py) и [`pool.py`](../../paged_kv/quantization/pool.py): те же функции и пул, у которого есть форки и копирование при записи.
 - Liu et al., [KIVI](https://arxiv.org/abs/2402.02750), §3.2: остаток, который хранится точно.
+
+Дальше — [урок 09.6](../../notebooks/ru/09.6_gpu.ipynb): внимание на видеокарте.
 """
 
 # %% [markdown] key="read-next" lang="en"
@@ -373,4 +375,6 @@ r"""
 
 - [`paged_kv/quantization/integers.py`](../../paged_kv/quantization/integers.py) and [`pool.py`](../../paged_kv/quantization/pool.py): the same functions, and a pool that has forks and copy-on-write.
 - Liu et al., [KIVI](https://arxiv.org/abs/2402.02750), §3.2: the residual that is kept exact.
+
+Next comes [lesson 09.6](../../notebooks/en/09.6_gpu.ipynb): attention on the GPU.
 """
