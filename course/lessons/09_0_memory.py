@@ -131,7 +131,7 @@ r"""
 r"""
 > **Trap: “a Llama with 7 to 8 billion parameters takes 128 KiB per token”.** That depends on which. Llama-2-7B has no GQA: it has as many KV heads as query heads, 32, and a token weighs four times as much. Fewer parameters, heavier cache.
 
-And those who compress the cache itself? MLA (*multi-head latent attention*) in DeepSeek stores one vector of $512 + 64$ numbers per token, shared by all heads; K and V are computed from it, so the formula has no factor of two. It is kept in blocks just as an ordinary cache is (DeepSeek-V3, arXiv 2505.09343, table 1).
+And what of those who compress the cache itself? MLA (*multi-head latent attention*) in DeepSeek stores one vector of $512 + 64$ numbers per token, shared by all heads; K and V are computed from it, so the formula has no factor of two. It is kept in blocks just as an ordinary cache is (DeepSeek-V3, arXiv 2505.09343, table 1).
 """
 
 # %% key="models"
@@ -354,14 +354,14 @@ figures.chunk_map(buddy.chunks(), wanted)
 r"""
 ### Три вида потерь рядом
 
-Возьмём крошечный кэш на 1024 слота и запросы раз в десять короче настоящих. Они приходят к трём системам на одних и тех же шагах, а за шаг каждый работающий запрос получает один токен. Первая отводит всем по 256 слотов, вторая берёт у аллокатора-близнеца степени двойки, третья раздаёт блоки по 8. **Кто закончит первым и во сколько раз раньше последнего?**
+Возьмём крошечный кэш на 1024 слота и запросы раз в десять короче настоящих. Они приходят к трём системам на одних и тех же шагах, а за шаг каждый работающий запрос получает один токен. Первая, Orca (Max), отводит всем по 256 слотов, вторая, Orca (Pow2), берёт у аллокатора-близнеца степени двойки, третья раздаёт блоки по 8. (Имена — из статьи: Orca, OSDI'22, — движок, который был до vLLM.) **Кто закончит первым и во сколько раз раньше последнего?**
 """
 
 # %% [markdown] key="side-by-side" lang="en"
 r"""
 ### Three kinds of waste side by side
 
-Take a tiny cache of 1024 slots, and requests about a tenth as long as real ones. They come to three systems at the same steps, and in a step every running request gets one token. The first system gives everyone 256 slots, the second takes powers of two from a buddy allocator, the third hands out blocks of 8. **Which is done first, and how many times sooner than the last?**
+Take a tiny cache of 1024 slots, and requests about a tenth as long as real ones. They come to three systems at the same steps, and in a step every running request gets one token. The first, Orca (Max), gives everyone 256 slots, the second, Orca (Pow2), takes powers of two from a buddy allocator, the third hands out blocks of 8. (The names are the paper's: Orca, OSDI'22, is the engine that came before vLLM.) **Which is done first, and how many times sooner than the last?**
 """
 
 # %% key="fragmentation"

@@ -96,7 +96,7 @@ r"""
 
 Суммы делятся на части легко, а вот в softmax каждая оценка делится на сумму по **всем** токенам, и для устойчивости из оценок ещё вычитают **общий** максимум. Пока мы читаем первый блок, ни того ни другого мы не знаем.
 
-Выход — онлайн-softmax (*online softmax*): считать с тем максимумом, который известен, а когда найдётся больший, поправить накопленное одним множителем $\alpha$. Для блока $b$:
+Выход — онлайн-softmax (*online softmax*): считать с тем максимумом, который известен, а когда найдётся больший, поправить накопленное одним множителем $\alpha$. Помнить надо текущий максимум $m$ (*running maximum*), текущий знаменатель $\ell$ (*running denominator*) и текущий числитель $\mathrm{acc}$. Для блока $b$:
 
 $$S = q K_b^\top \cdot \text{scale}, \qquad m' = \max(m, \max S), \qquad \alpha = e^{m - m'}, \qquad P = e^{S - m'}$$
 
@@ -111,7 +111,7 @@ r"""
 
 Sums split into parts easily, but in softmax each score is divided by a sum over **all** tokens, and for stability the **common** maximum is subtracted from the scores besides. While we read the first block we know neither.
 
-The way out is online softmax (*онлайн-softmax*): compute with the maximum known so far, and when a larger one turns up, correct what was accumulated by a single factor $\alpha$. For block $b$:
+The way out is online softmax (*онлайн-softmax*): compute with the maximum known so far, and when a larger one turns up, correct what was accumulated by a single factor $\alpha$. To be kept are the running maximum $m$ (*текущий максимум*), the running denominator $\ell$ (*текущий знаменатель*) and the running numerator $\mathrm{acc}$. For block $b$:
 
 $$S = q K_b^\top \cdot \text{scale}, \qquad m' = \max(m, \max S), \qquad \alpha = e^{m - m'}, \qquad P = e^{S - m'}$$
 
@@ -186,7 +186,7 @@ r"""
 
 # %% [markdown] key="steps-end" lang="en"
 r"""
-Both mistakes are insidious: the answer still looks plausible, and no number catches the eye. Without the mask, moreover, somebody else's keys set the maximum, and the weights of all one's own tokens shrink. With the request from the beginning of the lesson nobody would miss it: put in `SoftmaxStepper(pool, seq, 0, q, scale)` and take the mask away. That is why the checks fill the pool with NaN.
+Both mistakes are insidious: the answer still looks plausible, and no number catches the eye. Without the mask, moreover, somebody else's keys set the maximum, and the weights of all one's own tokens shrink. With the request from the beginning of the lesson anyone would notice: put in `SoftmaxStepper(pool, seq, 0, q, scale)` and take the mask away. That is why the checks fill the pool with NaN.
 """
 
 # %% [markdown] key="gqa" lang="ru"
@@ -254,7 +254,7 @@ print(f"max|diff| < 1e-6: {np.abs(merged.out - reference).max() < 1e-6}")
 r"""
 ## Flash-Decoding: один длинный запрос на многих
 
-Представьте видеокарту с сотней вычислительных блоков и один запрос на 32 тысячи токенов. Если внимание одной головы — это цикл по таблице, большая часть карты простаивает. Flash-Decoding (Dao et al., 2023) режет таблицу на участки, каждый достаётся своему исполнителю, а потом состояния сливаются. **Станет ли прочитано больше байт?**
+Представьте видеокарту с сотней процессоров и один запрос на 32 тысячи токенов. Если внимание одной головы — это цикл по таблице, большая часть карты простаивает. Flash-Decoding (Dao et al., 2023) режет таблицу на участки, каждый достаётся своему исполнителю, а потом состояния сливаются. **Станет ли прочитано больше байт?**
 """
 
 # %% [markdown] key="flash-decoding" lang="en"
@@ -299,14 +299,14 @@ r"""
 r"""
 ## Каскад: общий префикс читаем один раз
 
-Десять запросов начинаются с одного системного промпта и указывают на одни и те же физические блоки. Обычное внимание прочтёт эти блоки десять раз, по разу на запрос. А ведь можно принести блок один раз и показать его всем десяти query: посчитать внимание по префиксу **для всего пакета**, отдельно по окончанию каждого запроса, и слить состояния. **Сколько байт прочтут 10 запросов с префиксом в 512 токенов и по 48 своих?**
+Десять запросов начинаются с одного системного промпта и указывают на одни и те же физические блоки. Обычное внимание прочтёт эти блоки десять раз, по разу на запрос. А ведь можно принести блок один раз и показать его всем десяти query: посчитать внимание по префиксу сразу **для всего пакета**, по собственным токенам — для каждого запроса отдельно, и слить состояния. **Сколько байт прочтут 10 запросов с префиксом в 512 токенов и по 48 своих?**
 """
 
 # %% [markdown] key="cascade" lang="en"
 r"""
 ## Cascade: a shared prefix is read once
 
-Ten requests begin with the same system prompt and point at the same physical blocks. Ordinary attention reads these blocks ten times, once for each request. But a block could be fetched once and shown to all ten queries: compute attention over the prefix **for the whole batch**, over the ending of each request apart, and merge the states. **How many bytes do 10 requests read with a prefix of 512 tokens and 48 of their own each?**
+Ten requests begin with the same system prompt and point at the same physical blocks. Ordinary attention reads these blocks ten times, once for each request. But a block could be fetched once and shown to all ten queries: compute attention over the prefix **for the whole batch** at once, over its own tokens for each request apart, and merge the states. **How many bytes do 10 requests read with a prefix of 512 tokens and 48 of their own each?**
 """
 
 
@@ -340,12 +340,12 @@ Table(
 
 # %% [markdown] key="cascade-scale" lang="ru"
 r"""
-Тот же счёт для модели класса 8B, все 32 слоя. Наклон обычной прямой — префикс и окончание, наклон каскадной — одно окончание.
+Тот же счёт для модели класса 8B, все 32 слоя. У обычной прямой ещё один запрос добавляет чтение префикса и своих токенов, у каскадной — только своих токенов.
 """
 
 # %% [markdown] key="cascade-scale" lang="en"
 r"""
-The same sum for the 8B model, all 32 layers. The slope of the plain line is prefix and ending together, that of the cascade line the ending alone.
+The same sum for the 8B model, all 32 layers. On the plain line one more request adds the reading of the prefix and of its own tokens, on the cascade line of its own tokens only.
 """
 
 # %% key="cascade-bytes"
