@@ -46,8 +46,9 @@ def curve(plan: Plan) -> str:
     shapes = "".join(part for part in parts if part not in words)
     # Only the style sheet gives the drawing a size: without its words it says nothing.
     return (
-        f'{caption}<div class="roof" aria-hidden="true"><svg width="0" height="0" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}">{shapes}</svg>{"".join(words)}</div>'
+        f'{caption}<div class="roof" aria-hidden="true">'
+        f'<svg width="0" height="0" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+        f'aria-hidden="true">{shapes}</svg>{"".join(words)}</div>'
     )
 
 
