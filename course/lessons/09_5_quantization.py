@@ -75,11 +75,6 @@ from paged_kv.widgets.quantizer import QuantizerBench
 
 use_language("{{lang}}")
 
-
-def table(heads, rows, caption):
-    return Table(dict(zip(heads, zip(*rows, strict=True), strict=True)), caption)
-
-
 # %% [markdown] key="bound" lang="ru"
 r"""
 ## Граница ошибки
@@ -119,7 +114,7 @@ span = block.max(axis=(0, 2)) - block.min(axis=(0, 2))
 columns = amax, amax / 254, error.max(axis=(0, 2)), span / 254
 rows = [[str(h), *(number(column[h], 4) for column in columns)] for h in range(8)]
 heads = [tr("head"), "amax", "amax / 254", tr("largest error"), "(max - min) / 254"]
-table(heads, rows, tr("int8, one scale per head"))
+Table.from_rows(heads, rows, tr("int8, one scale per head"))
 
 # %% [markdown] key="bound-trap" lang="ru"
 r"""
@@ -163,11 +158,8 @@ The ways that we shall meet:
 **Which of them loses most to its scales?** Sizes are those of a model of the 8B class, with a context of 4096 tokens.
 """
 
-# %% key="overhead-table"
-spec = KVCacheSpec.preset("llama-3-8b")
-elements = 4096 * spec.bytes_per_token() // spec.itemsize
-rows = [["fp16", "16", number(16, 3), "–", size(2 * elements)]]
-for quantizer, tokens in (
+# %% key="formats"
+formats = (
     (SymmetricInt(8, "head"), 16),
     (SymmetricInt(8, "token"), 16),
     (Fp8E4M3(), 16),
@@ -179,7 +171,23 @@ for quantizer, tokens in (
     (Codebook(4), 16),
     (GroupedInt(2, "channel"), 32),
     (Codebook(2), 16),
-):
+)
+
+# %% [markdown] key="overhead-zeros" lang="ru"
+r"""
+Каждым способом квантуем блок из нулей: его коды и масштабы занимают ровно столько же места, сколько у любого другого блока.
+"""
+
+# %% [markdown] key="overhead-zeros" lang="en"
+r"""
+Each way quantises a block of zeros: its codes and scales take exactly as much room as those of any other block.
+"""
+
+# %% key="overhead-table"
+spec = KVCacheSpec.preset("llama-3-8b")
+elements = 4096 * spec.bytes_per_token() // spec.itemsize
+rows = [["fp16", "16", number(16, 3), "–", size(2 * elements)]]
+for quantizer, tokens in formats:
     codes, params = quantizer.quantize(np.zeros((tokens, 8, 128)))
     parameters = sum(p.nbytes for p in params)
     share = 100 * parameters / (codes.nbytes + parameters)
@@ -188,7 +196,7 @@ for quantizer, tokens in (
     rows.append([quantizer.name, str(tokens), *sizes])
 heads = [tr("quantiser"), tr("tokens in a block"), tr("bits per element")]
 heads += [tr("of them parameters, %"), tr("4096 tokens")]
-table(heads, rows, tr("Bits per element, everything counted"))
+Table.from_rows(heads, rows, tr("Bits per element, everything counted"))
 
 # %% [markdown] key="tail" lang="ru"
 r"""
@@ -200,8 +208,6 @@ r"""
 2. квантовать заново при каждом новом токене — из кодов, ведь точных значений уже нет;
 3. заморозить масштаб по первому токену;
 4. дать каждому токену свой масштаб.
-
-Второй способ проверим ещё и на худшем порядке: токены идут от маленьких к большим, и масштаб растёт почти на каждом шаге.
 """
 
 # %% [markdown] key="tail" lang="en"
@@ -214,8 +220,6 @@ The scale depends on the largest number of the block, and the last block of a re
 2. quantise anew with each token: from codes, since the exact values are gone;
 3. freeze the scale at the first token;
 4. give each token a scale of its own.
-
-The second way is tried on the worst order as well: tokens come from small to large, and the scale grows at nearly every step.
 """
 
 
@@ -241,6 +245,17 @@ def per_token(block):
     return quantizer.dequantize(*quantizer.quantize(block))
 
 
+# %% [markdown] key="tail-order" lang="ru"
+r"""
+Второй способ проверим ещё и на худшем порядке: токены идут от маленьких к большим, и масштаб растёт почти на каждом шаге.
+"""
+
+# %% [markdown] key="tail-order" lang="en"
+r"""
+The second way is tried on the worst order as well: tokens come from small to large, and the scale grows at nearly every step.
+"""
+
+# %% key="tail-figure"
 by_size = block[np.argsort(np.abs(block).max(axis=(1, 2)))]
 ways = {
     tr("when full"): (when_full, block),
@@ -305,6 +320,18 @@ print(f"open={list(pool.open)}")
 child = parent.fork("child")
 child.append(*rng.normal(size=(2, 2, 3, 64)))
 print(f"child={child.block_table} open={list(pool.open)}")
+
+# %% [markdown] key="pool-reading" lang="ru"
+r"""
+А что увидит тот, кто читает? Хвост должен вернуться точно, а внимание — ошибиться лишь немного:
+"""
+
+# %% [markdown] key="pool-reading" lang="en"
+r"""
+And what does a reader see? The tail should come back exactly, and attention should be off by only a little:
+"""
+
+# %% key="pool-read"
 read, _ = gather_kv(pool, parent, layer=1)
 print(f"tail exact: {np.array_equal(read[32:], K[1, 32:])}")
 print(f"bytes_per_block: {exact.bytes_per_block()} -> {pool.bytes_per_block()}")
@@ -357,13 +384,14 @@ for quantizer, tokens in (
     (Hadamard(SymmetricInt(4, "token")), 16),
 ):
     blocks = K.reshape(-1, tokens, 3, 64)
-    error = (quantizer.dequantize(*quantizer.quantize(blocks)) - blocks).reshape(
-        K.shape
-    )
+    error = quantizer.dequantize(*quantizer.quantize(blocks)) - blocks
+    error = error.reshape(K.shape)
     rms = [np.sqrt(np.square(error[:, m]).mean()) for m in (~outlier, outlier)]
     rows.append([quantizer.name, *(number(v, 3) for v in rms)])
 heads = [tr("quantiser"), tr("rms error, ordinary channels"), tr("outlier channels")]
-table(heads, rows, tr("K with outlier channels in four bits; ordinary rms is 1"))
+Table.from_rows(
+    heads, rows, tr("K with outlier channels in four bits; ordinary rms is 1")
+)
 
 # %% key="zeros"
 codes, _ = SymmetricInt(4).quantize(K.reshape(-1, 16, 3, 64))
@@ -414,7 +442,7 @@ for quantizer, tokens in (
         row.append(number(np.sqrt(np.square(ordinary).mean()), 3))
     rows.append(row)
 caption = tr("rms error of ordinary channels, by outlier strength")
-table([tr("quantiser"), "×1", "×4", "×16"], rows, caption)
+Table.from_rows([tr("quantiser"), "×1", "×4", "×16"], rows, caption)
 
 # %% [markdown] key="offset" lang="ru"
 r"""
@@ -491,7 +519,7 @@ rows = [
 ]
 heads = [tr("scheme"), tr("bits"), tr("error of K, %"), tr("error of V, %")]
 heads += [tr("error of the output, %"), tr("KL, nats"), tr("same top token, %")]
-table(heads, rows, tr("512 tokens, 3 KV heads of 64, synthetic K and V"))
+Table.from_rows(heads, rows, tr("512 tokens, 3 KV heads of 64, synthetic K and V"))
 
 # %% key="ladder-figure"
 families = {
@@ -678,9 +706,8 @@ rows = [
     [tr("FP8 needs calibration"), errors_of("fp8 static", "fp8 calibrated")],
     [tr("a codebook needs no rotation"), errors_of("Lloyd–Max 4", "rotated L–M 4")],
 ]
-table(
-    [tr("claim"), tr("error of the output, %")], rows, tr("Common claims, checked here")
-)
+heads = [tr("claim"), tr("error of the output, %")]
+Table.from_rows(heads, rows, tr("Common claims, checked here"))
 
 # %% [markdown] key="not-reproduced-after" lang="ru"
 r"""
@@ -718,26 +745,21 @@ def here(*names):
     )
 
 
-rows = [
-    [
-        "KIVI",
-        tr("2 bits: CoQA 63.05 after 63.88, Llama-2-7B"),
-        here("KIVI-4", "KIVI-2"),
-    ],
-    [
-        "QuaRot",
-        tr("4 bits everywhere: 99 % of zero-shot accuracy"),
-        here("Hadamard int4"),
-    ],
-    [
-        "TurboQuant",
-        tr("neutral at 3.5 bits, slightly worse at 2.5"),
-        here("rotated L–M 4", "rotated L–M 3", "rotated L–M 2"),
-    ],
-    ["KVarN", tr("the best results at 2 bits"), tr("not built here")],
-]
+claims = {
+    "KIVI": tr("2 bits: CoQA 63.05 after 63.88, Llama-2-7B"),
+    "QuaRot": tr("4 bits everywhere: 99 % of zero-shot accuracy"),
+    "TurboQuant": tr("neutral at 3.5 bits, slightly worse at 2.5"),
+    "KVarN": tr("the best results at 2 bits"),
+}
+measured = (
+    here("KIVI-4", "KIVI-2"),
+    here("Hadamard int4"),
+    here("rotated L–M 4", "rotated L–M 3", "rotated L–M 2"),
+    tr("not built here"),
+)
 heads = [tr("method"), tr("claimed"), tr("here, bits: error of the output")]
-table(heads, rows, tr("Claimed and measured"))
+columns = claims, claims.values(), measured
+Table(dict(zip(heads, columns, strict=True)), tr("Claimed and measured"))
 
 # %% [markdown] key="papers-after" lang="ru"
 r"""
@@ -769,25 +791,39 @@ This is what it was all for. A model of the 8B class, 60 GB for the cache, 4096 
 
 # %% key="capacity-table"
 fp16 = 4096 * spec.bytes_per_token()
+chosen = ["int8 head", "fp8 static", "KIVI-4", "Hadamard int4", "rotated L–M 3"]
+chosen += ["KIVI-2 R=128", "KIVI-2"]
 rows = [["fp16", number(16, 2), size(fp16), number(60e9 // fp16), number(1, 2)]]
-for name in (
-    *("int8 head", "fp8 static", "KIVI-4", "Hadamard int4", "rotated L–M 3"),
-    *("KIVI-2 R=128", "KIVI-2"),
-):
-    at_length = schemes[name].bits(4096, spec.n_kv_heads, spec.head_dim)
-    request = fp16 * at_length / 16
+for name in chosen:
+    b = schemes[name].bits(4096, spec.n_kv_heads, spec.head_dim)
+    request = fp16 * b / 16
     fit = number(60e9 // request)
-    rows.append(
-        [name, number(at_length, 2), size(request, 1), fit, number(16 / at_length, 2)]
-    )
-heads = [
-    tr("scheme"),
-    tr("bits"),
-    tr("4096 tokens"),
-    tr("requests in 60 GB"),
-    tr("times fp16"),
-]
-table(heads, rows, tr("Capacity of the reference model"))
+    rows.append([name, number(b, 2), size(request, 1), fit, number(16 / b, 2)])
+heads = [tr("scheme"), tr("bits"), tr("4096 tokens"), tr("requests in 60 GB")]
+heads += [tr("times fp16")]
+Table.from_rows(heads, rows, tr("Capacity of the reference model"))
+
+# %% [markdown] key="engines" lang="ru"
+r"""
+## Как это устроено в движках
+
+- **vLLM**: у слоя внимания обычно по одному масштабу для K и для V; берут их из файла весов, а если там их нет, считают равными единице (`vllm/model_executor/layers/quantization/kv_cache.py`). Квантуют прямо при записи токена в слот: `vllm/v1/attention/ops/triton_reshape_and_cache_flash.py`. Масштаб на токен и голову включает `int8_per_token_head`.
+- **SGLang**: пулы FP8 и FP4 описаны в `python/sglang/srt/mem_cache/memory_pool.py`. У FP4 рядом с кодами лежит второй массив: по масштабу на каждые 16 чисел.
+- **FlashInfer**: масштаб K входит в множитель оценок, а на масштаб V умножают готовый выход (`flashinfer/decode.py`). Поэтому ядро `include/flashinfer/attention/decode.cuh` читает коды FP8 и о масштабах не знает.
+
+Движок квантует токен сразу: масштаб либо известен заранее, либо принадлежит одному этому токену. У нас он общий на блок и узнаётся, только когда блок полон, — отсюда точный хвост. И ещё: мы сначала восстанавливаем все числа запроса, а потом считаем внимание. Ядро раскрывает коды в регистрах, иначе сэкономленное в памяти пришлось бы отдать при чтении; как читают блоки на видеокарте, показывает [урок 09.6](09.6_gpu.ipynb).
+"""
+
+# %% [markdown] key="engines" lang="en"
+r"""
+## How the engines do it
+
+- **vLLM**: an attention layer usually has one scale for K and one for V; they come from the file of weights and, where it has none, are taken to be one (`vllm/model_executor/layers/quantization/kv_cache.py`). A token is quantised as it is written into its slot: `vllm/v1/attention/ops/triton_reshape_and_cache_flash.py`. A scale per token and head is what `int8_per_token_head` turns on.
+- **SGLang**: the pools for FP8 and FP4 are described in `python/sglang/srt/mem_cache/memory_pool.py`. With FP4 a second array lies beside the codes: one scale for every 16 numbers.
+- **FlashInfer**: the scale of K goes into the factor of the scores, and the finished output is multiplied by the scale of V (`flashinfer/decode.py`). So the kernel `include/flashinfer/attention/decode.cuh` reads FP8 codes and knows nothing of scales.
+
+An engine quantises a token at once: the scale is known beforehand, or belongs to this one token. Ours is common to a block and known only when the block is full, hence the exact tail. And we restore all numbers of a request before we compute attention. A kernel unpacks codes in registers, or what was saved in memory would be lost again on reading; how blocks are read on a GPU is [lesson 09.6](09.6_gpu.ipynb).
+"""
 
 # %% [markdown] key="summary" lang="ru"
 r"""
