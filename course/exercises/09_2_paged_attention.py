@@ -151,7 +151,7 @@ r"""
 | Что | Форма |
 |---|---|
 | `K`, `V` в `reference_attention` | `(L, n_kv_heads, head_dim)` |
-| `q` | `(n_heads, head_dim)`: один запрос на голову |
+| `q` | `(n_heads, head_dim)`: по одному вектору query на голову |
 | ответ обеих функций | `(n_heads, head_dim)`, `float32` |
 | `pool.k[layer, block]`, `pool.v[layer, block]` | `(block_size, n_kv_heads, head_dim)`: один блок одного слоя |
 | `seq.block_table`, `len(seq)` | номера физических блоков и число токенов |
@@ -417,7 +417,7 @@ if report.passed:
 
 # %% [markdown] key="reading" lang="ru"
 r"""
-## Сколько байтов читает декод
+## Сколько байт читает декод
 
 Ради одного токена читаются все ключи и значения запроса. Сделала ли таблица блоков это чтение дешевле? Посчитаем для модели размера Llama-3-8B.
 """
@@ -439,7 +439,7 @@ for length in (40, 4096, 32768):
 
 # %% [markdown] key="reading-answer" lang="ru"
 r"""
-Нет: байтов столько же, сколько и без блоков, а таблица рядом с ними ничего не весит. Страничная память не ускоряет один запрос. Она позволяет держать рядом больше запросов, и пропускная способность (*throughput*) растёт уже от этого.
+Нет: читается столько же байт, сколько и без блоков, а таблица рядом с ними ничего не весит. Страничная память не ускоряет один запрос. Она позволяет держать в памяти больше запросов сразу, и пропускная способность (*throughput*) растёт именно от этого.
 """
 
 # %% [markdown] key="reading-answer" lang="en"
@@ -494,7 +494,7 @@ r"""
 - [Урок 09.2](../../notebooks/ru/09.2_attention.ipynb): тот же цикл по шагам, слияние частей и каскад.
 - Milakov, Gimelshein, [Online normalizer calculation for softmax](https://arxiv.org/abs/1805.02867): откуда взялась поправка $\alpha$.
 - Dao et al., [FlashAttention](https://arxiv.org/abs/2205.14135), алгоритм 1: тот же цикл для сплошной памяти.
-- Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.1 и §7.1: сколько стоит ядру косвенное чтение.
+- Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.1 и §7.1: во что обходится ядру чтение через таблицу.
 - [`paged_kv/attention.py`](../../paged_kv/attention.py): то же в модуле, но по многу блоков за раз, и слияние частичных ответов.
 - FlashInfer, `include/flashinfer/attention/state.cuh`: состояние и слияние меньше чем в сотне строк. vLLM, `vllm/v1/attention/ops/triton_unified_attention.py`: настоящее ядро на Triton.
 

@@ -467,7 +467,7 @@ r"""
 - Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.4 — форк, общий префикс и лучевой поиск, §6.3 и рис. 15 — сколько это экономит.
 - [Урок 09.3](../../notebooks/ru/09.3_sharing.ipynb): сколько экономят несколько ответов на один вопрос.
 - [`paged_kv/sequence.py`](../../paged_kv/sequence.py): то же в модуле. Посмотрите, почему `reserve` сначала узнаёт, сколько блоков понадобится.
-- vLLM, `vllm/v1/core/kv_cache_manager.py` и `vllm/v1/core/kv_cache_utils.py`: сегодня общие префиксы находят сами, по хешам полных блоков, и копирования при записи там уже нет.
+- vLLM, `vllm/v1/core/kv_cache_manager.py` и `vllm/v1/core/kv_cache_utils.py`: сегодня движок сам находит общие префиксы, по хешам полных блоков, и копирования при записи в нём уже нет.
 - SGLang, `python/sglang/srt/mem_cache/radix_cache.py`: то же, но с префиксным (radix) деревом, [arXiv 2312.07104](https://arxiv.org/abs/2312.07104).
 
 Дальше — [урок 09.4](../../notebooks/ru/09.4_prefix_cache.ipynb): общие начала, о которых никто не предупредил.
@@ -480,7 +480,7 @@ r"""
 - Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23, §4.4 on forks, shared prefixes and beam search, §6.3 and Fig. 15 on what they save.
 - [Lesson 09.3](../../notebooks/en/09.3_sharing.ipynb): what several answers to one question save.
 - [`paged_kv/sequence.py`](../../paged_kv/sequence.py): the same in the module. See why `reserve` first finds out how many blocks it will need.
-- vLLM, `vllm/v1/core/kv_cache_manager.py` and `vllm/v1/core/kv_cache_utils.py`: today shared prefixes are found automatically, by hashes of full blocks, and copy-on-write is gone from there.
+- vLLM, `vllm/v1/core/kv_cache_manager.py` and `vllm/v1/core/kv_cache_utils.py`: today the engine itself finds shared prefixes, by hashes of full blocks, and copy-on-write is gone from it.
 - SGLang, `python/sglang/srt/mem_cache/radix_cache.py`: the same with a radix tree, [arXiv 2312.07104](https://arxiv.org/abs/2312.07104).
 
 Next comes [lesson 09.4](../../notebooks/en/09.4_prefix_cache.ipynb): equal beginnings that nobody announced.
