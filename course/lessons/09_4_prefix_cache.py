@@ -61,7 +61,7 @@ use_language("{{lang}}")
 
 def small_pool(num_blocks, block_size):
     # ru: Здесь важна бухгалтерия блоков, а не сами K и V: одно число на токен.
-    # en: The books matter here, not K and V themselves: one number per token.
+    # en: The bookkeeping matters here, not K and V: one number per token.
     return BlockPool(num_blocks, 1, 1, 1, block_size, np.float16)
 
 
@@ -117,9 +117,8 @@ $$\text{key}_b = H(\text{key}_{b-1},\ \text{tokens}_b)$$
 **For which of the three prompts below will the key of the second block agree?** The second block of tokens is the same in all three.
 """
 
+
 # %% key="chain"
-
-
 def keys(prompt, block_size=4):
     key, found = b"", []
     for start in range(0, len(prompt) - block_size + 1, block_size):
@@ -140,14 +139,14 @@ for prompt in (
 r"""
 Хватило одного другого токена в начале, чтобы разошлись оба ключа. А неполный последний блок ключа не получает: он ещё изменится.
 
-Ключ — это хеш, и два разных начала могут получить один и тот же. У SHA-256 такого не дождаться, но у быстрых хешей это случалось, и тогда один пользователь читал чужой кэш. Наш `PrefixCache` сравнивает при попадании и сами токены. Возьмём худший хеш на свете:
+Ключ — это хеш, и два разных начала могут получить один и тот же. У SHA-256 такого не дождаться, а вот для прежнего быстрого хеша vLLM совпадение удавалось подобрать нарочно ([CVE-2025-25183](https://github.com/vllm-project/vllm/security/advisories/GHSA-rm76-4mrf-v9r8)): тогда один пользователь получает K и V другого. Наш `PrefixCache` сравнивает при попадании и сами токены. Возьмём худший хеш на свете:
 """
 
 # %% [markdown] key="key-end" lang="en"
 r"""
 One other token at the beginning was enough for both keys to differ. And a partial last block gets no key: it is still going to change.
 
-A key is a hash, and two different beginnings may get the same one. With SHA-256 you will not live to see it, but with fast hashes it has happened, and then one user read another's cache. Our `PrefixCache` compares the tokens themselves on a hit. Let us take the worst hash there is:
+A key is a hash, and two different beginnings may get the same one. With SHA-256 you will not live to see it, but with the fast hash that vLLM had before, a collision could be made on purpose ([CVE-2025-25183](https://github.com/vllm-project/vllm/security/advisories/GHSA-rm76-4mrf-v9r8)), and then one user is given another's K and V. Our `PrefixCache` compares the tokens themselves on a hit. Let us take the worst hash there is:
 """
 
 # %% key="collision"
@@ -352,9 +351,8 @@ A request is done, and its blocks go to the queue. In which order? A lookup star
 To compare, let us take a pool that returns blocks head first, and do the same to both: hand out the blocks one by one, and look the prompt up anew each time.
 """
 
+
 # %% key="tail-pools"
-
-
 class HeadFirstPool(BlockPool):
     def release_many(self, blocks):
         super().release_many(reversed(list(blocks)))
@@ -459,9 +457,8 @@ r"""
 There is no need to guess the whole code. B tries all ten digits in the first place, keeps the one whose answer came soonest, and goes on to the next place:
 """
 
+
 # %% key="salt-attack-code"
-
-
 def attack(cache, **extra):
     known, times = [], []
     for _ in secret:
@@ -652,9 +649,8 @@ r"""
 The size of a block comes first: from a page of one token to a block of 64.
 """
 
+
 # %% key="compare-blocks"
-
-
 def rates(points):
     return {
         names[name]: {
@@ -772,12 +768,12 @@ figures.order_of_service(queues, orders[False], orders[True])
 
 # %% [markdown] key="order-end" lang="ru"
 r"""
-Так поступает SGLang: очередь упорядочивается по длине найденного начала, и одинаковые запросы идут подряд, как при обходе дерева в глубину. Даром это не даётся. Посмотрите, на сколько мест позже своей очереди обслужили самого невезучего:
+Так умеет SGLang (`--schedule-policy lpm`; по умолчанию он теперь обслуживает в порядке прихода): очередь упорядочивается по длине найденного начала, и похожие запросы идут подряд, как при обходе дерева в глубину. Даром это не даётся. Посмотрите, на сколько мест позже своей очереди обслужили самого невезучего:
 """
 
 # %% [markdown] key="order-end" lang="en"
 r"""
-This is what SGLang does: the queue is ordered by the length of the prefix found, and like requests follow each other, as in a depth-first walk of the tree. It is not free. See how many places later than its turn the unluckiest request was served:
+SGLang can do so (`--schedule-policy lpm`; its default today is the order of arrival): the queue is ordered by the length of the prefix found, and like requests follow each other, as in a depth-first walk of the tree. It is not free. See how many places later than its turn the unluckiest request was served:
 """
 
 # %% key="order-table"
@@ -829,10 +825,10 @@ r"""
 ## Как это устроено в движках
 
 - **vLLM**: ключи считает `vllm/v1/core/kv_cache_utils.py`, ищет по ним `vllm/v1/core/kv_cache_manager.py`, а хранит их и выдаёт свободные блоки `vllm/v1/core/block_pool.py`. Хеш по умолчанию — SHA-256; токены для сравнения не хранятся, совпадения исключает длина хеша.
-- **SGLang**: дерево — `python/sglang/srt/mem_cache/radix_cache.py`, порядок очереди — `python/sglang/srt/managers/schedule_policy.py`. Кроме LRU есть и другие правила вытеснения.
+- **SGLang**: дерево — `python/sglang/srt/mem_cache/radix_cache.py`, порядок очереди — `python/sglang/srt/managers/schedule_policy.py`. Правило вытеснения выбирают: `--radix-eviction-policy`, по умолчанию LRU.
 - **FlashInfer** кэша не ведёт: что общего у запросов, ему говорят таблицы.
 
-Оба движка умеют больше нашего: держат вытесненное в памяти процессора и на диске, ведут кэши слоёв с окном и без него отдельно, сообщают о блоках соседним серверам.
+Оба движка умеют больше нашего: держат вытесненное в памяти процессора и на диске, ведут кэши слоёв с окном и без него отдельно и сообщают, какие блоки у них есть, чтобы маршрутизатор послал запрос на нужный сервер.
 """
 
 # %% [markdown] key="engines" lang="en"
@@ -840,10 +836,10 @@ r"""
 ## How the engines do it
 
 - **vLLM**: keys are computed in `vllm/v1/core/kv_cache_utils.py`, looked up in `vllm/v1/core/kv_cache_manager.py`, and kept by `vllm/v1/core/block_pool.py`, which also hands out free blocks. The default hash is SHA-256; tokens are not stored for comparison, the length of the hash rules collisions out.
-- **SGLang**: the tree is `python/sglang/srt/mem_cache/radix_cache.py`, the order of the queue `python/sglang/srt/managers/schedule_policy.py`. There are other rules of eviction besides LRU.
+- **SGLang**: the tree is `python/sglang/srt/mem_cache/radix_cache.py`, the order of the queue `python/sglang/srt/managers/schedule_policy.py`. The rule of eviction can be chosen: `--radix-eviction-policy`, LRU by default.
 - **FlashInfer** keeps no cache: the tables tell it what requests share.
 
-Both engines do more than ours: they keep what was evicted in CPU memory and on disk, manage the caches of layers with and without a window apart, and tell neighbouring servers about their blocks.
+Both engines do more than ours: they keep what was evicted in CPU memory and on disk, manage the caches of layers with and without a window apart, and publish which blocks they hold, so that a router can send a request to the right server.
 """
 
 # %% [markdown] key="summary" lang="ru"
