@@ -31,6 +31,8 @@ AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 WIDGET = "application/vnd.jupyter.widget-view+json"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 STARTUP_SECONDS = 120
+# JupyterLab's defaults for the course, as `make install` puts them in place.
+SETTINGS = Path(__file__).parents[2] / "course" / "jupyterlab.json"
 # Folders of another Jupyter would come first, with their kernels.
 FOREIGN = ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH")
 
@@ -81,6 +83,9 @@ class LabServer:
         home
             An empty folder for its settings, so that this user's are left alone.
         """
+        config = home / "config" / "labconfig"
+        config.mkdir(parents=True)
+        shutil.copy(SETTINGS, config / "default_setting_overrides.json")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -240,6 +245,10 @@ class Notebook:
     def trust(self) -> None:
         """Show stored outputs in full, as a notebook that this user has run."""
         self._js("for (const cell of notebook.widgets) cell.model.trusted = true;")
+
+    def save(self) -> None:
+        """Save the notebook, as Ctrl-S does, and wait until it is written."""
+        self._js("await panel.context.save();")
 
     def set_theme(self, theme: Literal["light", "dark"]) -> None:
         """Switch JupyterLab to its light or dark theme."""
