@@ -118,12 +118,12 @@ Table.from_rows(heads, rows, tr("int8, one scale per head"))
 
 # %% [markdown] key="bound-trap" lang="ru"
 r"""
-> **Ловушка.** «Ошибка int8 не больше $(\max - \min)/254$». Число в последнем столбце примерно вдвое больше настоящей границы, и вот откуда оно берётся: размах $\max - \min$ — это примерно $2\,\mathrm{amax}$, и, разделив его на 254, получают целый *шаг* $s$. А округление ошибается на половину шага.
+> **Ловушка: «ошибка int8 не больше $(\max - \min)/254$».** Число в последнем столбце примерно вдвое больше настоящей границы, и вот откуда оно берётся: размах $\max - \min$ — это примерно $2\,\mathrm{amax}$, и, разделив его на 254, получают целый *шаг* $s$. А округление ошибается на половину шага.
 """
 
 # %% [markdown] key="bound-trap" lang="en"
 r"""
-> **Trap.** "The error of int8 is at most $(\max - \min)/254$." The number in the last column is about twice the true bound, and this is where it comes from: the range $\max - \min$ is about $2\,\mathrm{amax}$, and dividing it by 254 gives a whole *step* $s$. Rounding is off by half a step.
+> **Trap: “the error of int8 is at most $(\max - \min)/254$”.** The number in the last column is about twice the true bound, and this is where it comes from: the range $\max - \min$ is about $2\,\mathrm{amax}$, and dividing it by 254 gives a whole *step* $s$. Rounding is off by half a step.
 """
 
 # %% [markdown] key="overhead" lang="ru"
@@ -273,7 +273,7 @@ for name, e in errors.items():
 
 # %% [markdown] key="tail-trap" lang="ru"
 r"""
-> **Ловушка.** «Масштаб блока посчитан раз и навсегда». Это верно для полного блока. У хвоста он меняется с каждым крупным токеном, и каждое перекодирование округляет уже округлённое.
+> **Ловушка: «масштаб блока посчитан раз и навсегда».** Это верно для полного блока. У хвоста он меняется с каждым крупным токеном, и каждое перекодирование округляет уже округлённое.
 
 Так и поступают на практике. KIVI держит остаток точным, пока не наберётся группа (у неё $G = 32$, остаток $R = 128$), KVarN хранит хвост в fp16. vLLM предлагает масштаб на токен и голову: он никогда не меняется и даже чуть точнее, зато самих масштабов в шестнадцать раз больше. А FP8 у неё по умолчанию — это один неизменный масштаб на слой.
 
@@ -282,7 +282,7 @@ r"""
 
 # %% [markdown] key="tail-trap" lang="en"
 r"""
-> **Trap.** "The scale of a block is computed once and for all." True for a full block. In the tail it changes with each large token, and every recoding rounds what was rounded before.
+> **Trap: “the scale of a block is computed once and for all”.** True for a full block. In the tail it changes with each large token, and every recoding rounds what was rounded before.
 
 This is what is done in practice. KIVI keeps a residual exact until a group is complete (its $G = 32$, the residual $R = 128$); KVarN keeps its tail in fp16. vLLM offers a scale per token and head: it never changes and is even a little more exact, but there are sixteen times as many scales. And its default FP8 is one fixed scale per layer.
 
@@ -342,12 +342,12 @@ print(f"attention: off by {np.abs(out - right).max():.3f} of {np.abs(right).max(
 
 # %% [markdown] key="pool-after" lang="ru"
 r"""
-Точных блоков не больше, чем запросов: по одному хвосту на каждый. Копирование при записи (*copy-on-write*) унесло в новый блок всё, что принадлежало старому: точные значения, а если блок уже закодирован, то коды вместе с масштабами. В настоящих движках случалось, что копировались только K и V, а масштабы оставались от чужого блока.
+Точных блоков не больше, чем запросов: по одному хвосту на каждый. Копирование при записи (*copy-on-write*) унесло в новый блок всё, что принадлежало старому: точные значения, а если блок уже закодирован, то коды вместе с масштабами. Масштабы — часть блока и переезжают вместе с ним. В vLLM ошибка в адресах масштабов однажды привела к тому, что блоки читались с чужими масштабами ([обсуждение](https://github.com/vllm-project/vllm/issues/49716)).
 """
 
 # %% [markdown] key="pool-after" lang="en"
 r"""
-There are no more exact blocks than requests: one tail for each. Copy-on-write (*копирование при записи*) took into the new block everything that belonged to the old one: the exact values or, where a block is coded, the codes together with their scales. In real engines it has happened that only K and V were copied, and the scales stayed those of somebody else's block.
+There are no more exact blocks than requests: one tail for each. Copy-on-write (*копирование при записи*) took into the new block everything that belonged to the old one: the exact values or, where a block is coded, the codes together with their scales. The scales are part of the block and go where it goes. In vLLM a mistake in their addresses once made blocks be read with the scales of others ([issue](https://github.com/vllm-project/vllm/issues/49716)).
 """
 
 # %% [markdown] key="outliers" lang="ru"
@@ -583,12 +583,12 @@ for factor in (1, 100):
 
 # %% [markdown] key="fp8-trap" lang="ru"
 r"""
-> **Ловушка.** «Перевести в FP8 — это один вызов». Без обрезки одно слишком большое число превращается в NaN, а через softmax он отравляет весь ответ. С обрезкой и неподходящим масштабом большие ключи просто теряют величину. Да и одним хранением дело не кончается: на 128 тысячах токенов авторы vLLM видели на Hopper падение с 91 % до 13 %, пока не исправили *накопление* произведений (блог vLLM, «The State of FP8 KV-Cache», 2026).
+> **Ловушка: «перевести в FP8 — это один вызов».** Без обрезки одно слишком большое число превращается в NaN, а через softmax он отравляет весь ответ. С обрезкой и неподходящим масштабом большие ключи просто теряют величину. Да и одним хранением дело не кончается: на 128 тысячах токенов авторы vLLM видели на Hopper падение с 91 % до 13 %, пока не исправили *накопление* произведений (блог vLLM, «The State of FP8 KV-Cache», 2026).
 """
 
 # %% [markdown] key="fp8-trap" lang="en"
 r"""
-> **Trap.** "Moving to FP8 is one call." Without clamping, one number that is too large becomes NaN, and through softmax it poisons the whole answer. With clamping and an unsuitable scale, large keys simply lose their size. Nor is storage the end of it: over 128 thousand tokens vLLM's authors saw a fall from 91% to 13% on Hopper, until the *accumulation* of products was mended (vLLM's blog, "The State of FP8 KV-Cache", 2026).
+> **Trap: “moving to FP8 is one call”.** Without clamping, one number that is too large becomes NaN, and through softmax it poisons the whole answer. With clamping and an unsuitable scale, large keys simply lose their size. Nor is storage the end of it: over 128 thousand tokens vLLM's authors saw a fall from 91% to 13% on Hopper, until the *accumulation* of products was mended (vLLM's blog, "The State of FP8 KV-Cache", 2026).
 """
 
 # %% [markdown] key="k-against-v" lang="ru"
@@ -765,14 +765,14 @@ Table(dict(zip(heads, columns, strict=True)), tr("Claimed and measured"))
 r"""
 Источники: [KIVI](https://arxiv.org/abs/2402.02750), таблицы CoQA (там же: на Llama-2-13B K по каналам и V по токенам дают 63,5, K по токенам — 52,9, а V по каналам — 2,9); [QuaRot](https://arxiv.org/abs/2404.00456), аннотация (Llama-2-70B, веса и активации тоже в четырёх битах); [TurboQuant](https://arxiv.org/abs/2504.19874), аннотация; [KVarN](https://arxiv.org/abs/2606.03458).
 
-> **Ловушка.** «С TurboQuant два бита — рабочий режим и для рассуждений». Проверка в блоге vLLM (2026) показала иное: трёхбитные варианты теряют около 20 пунктов на AIME25 (Qwen3-30B-A3B-Thinking). Если метод ничего не теряет на одной задаче, для другой это ещё ничего не значит.
+> **Ловушка: «с TurboQuant два бита — рабочий режим и для рассуждений».** Проверка в блоге vLLM (2026) показала иное: трёхбитные варианты теряют около 20 пунктов на AIME25 (Qwen3-30B-A3B-Thinking). Если метод ничего не теряет на одной задаче, для другой это ещё ничего не значит.
 """
 
 # %% [markdown] key="papers-after" lang="en"
 r"""
 Sources: [KIVI](https://arxiv.org/abs/2402.02750), tables of CoQA (also there: on Llama-2-13B K per channel and V per token give 63.5, K per token 52.9, and V per channel 2.9); [QuaRot](https://arxiv.org/abs/2404.00456), abstract (Llama-2-70B, weights and activations in four bits as well); [TurboQuant](https://arxiv.org/abs/2504.19874), abstract; [KVarN](https://arxiv.org/abs/2606.03458).
 
-> **Trap.** "With TurboQuant two bits are a working regime, for reasoning too." A study on vLLM's blog (2026) showed otherwise: three-bit variants lose about 20 points on AIME25 (Qwen3-30B-A3B-Thinking). That a method loses nothing on one task says nothing yet about another.
+> **Trap: “with TurboQuant two bits are a working regime, for reasoning too”.** A study on vLLM's blog (2026) showed otherwise: three-bit variants lose about 20 points on AIME25 (Qwen3-30B-A3B-Thinking). That a method loses nothing on one task says nothing yet about another.
 """
 
 # %% [markdown] key="capacity" lang="ru"
@@ -836,7 +836,7 @@ r"""
 - Биты считают со всеми масштабами, с точным окном и при названной длине.
 - Чужие цифры не переносятся на вашу модель. Меряйте.
 
-Теперь [упражнение 09.5](../../exercises/ru/09.5_quantization.ipynb): int8 с точным хвостом своими руками.
+Теперь [упражнение 09.5](../../exercises/ru/09.5_quantization.ipynb): int8 с точным хвостом своими руками. Дальше — [урок 09.6](09.6_gpu.ipynb): внимание на видеокарте.
 """
 
 # %% [markdown] key="summary" lang="en"
@@ -850,7 +850,7 @@ r"""
 - Bits are counted with all scales, with the exact window, and at a stated length.
 - Other people's figures do not carry over to your model. Measure.
 
-Now [exercise 09.5](../../exercises/en/09.5_quantization.ipynb): int8 with an exact tail, by hand.
+Now [exercise 09.5](../../exercises/en/09.5_quantization.ipynb): int8 with an exact tail, by hand. Next comes [lesson 09.6](09.6_gpu.ipynb): attention on the GPU.
 """
 
 # %% [markdown] key="read-next" lang="ru"
