@@ -79,11 +79,10 @@ def _run(node: RadixNode, decode: Decode) -> str:
 
 
 def _facts(node: RadixNode) -> str:
-    shown = _ids(node.blocks[:MAX_SHOWN]) + (
-        " …" if len(node.blocks) > MAX_SHOWN else ""
-    )
+    first = node.blocks[:MAX_SHOWN]
+    shown = _ids(first) + (" …" if len(node.blocks) > MAX_SHOWN else "")
     facts = [
-        tr("blocks {blocks}", blocks=shown),
+        trn("block {blocks}", "blocks {blocks}", len(first), blocks=shown),
         tr("used at {time:g}", time=node.last_used),
     ]
     if node.hits:

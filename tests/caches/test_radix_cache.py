@@ -664,14 +664,14 @@ class TestRender:
         assert cache.render().splitlines() == [
             "Radix tree: 5 blocks, 3 of them locked",
             "└─ 1 2  (blocks 0 1; used at 3; 1 hit; locked by 1 request)",
-            "   ├─ 3  (blocks 2; used at 1)",
-            "   └─ 4  (blocks 5; used at 3; 1 hit; locked by 1 request)",
-            "      └─ 5  (blocks 6; used at 2)",
+            "   ├─ 3  (block 2; used at 1)",
+            "   └─ 4  (block 5; used at 3; 1 hit; locked by 1 request)",
+            "      └─ 5  (block 6; used at 2)",
         ]
 
     def test_html_has_the_same_facts(self, cache):
         html = cache.render(html=True)
-        for fact in ("5 blocks", "<code>1 2</code>", "locked by 1 request", "blocks 6"):
+        for fact in ("5 blocks", "<code>1 2</code>", "locked by 1 request", "block 6"):
             assert fact in html
         assert html.count("<li") == html.count("</li>") == 4
 
