@@ -68,7 +68,8 @@ class Chat:
         self._temperature = check_temperature(temperature)
         self._rng = np.random.default_rng(seed)
         self._attention = attention
-        self._pending: list[int] = []  # said, but its K and V are not computed yet
+        self._computed = 0  # tokens with K and V; fewer than `seq` has when interrupted
+        self._pending: list[int] = []  # said after those
 
     def ask(self, question: str) -> Iterator[str]:
         """Stream the answer: yield its text so far, after each token.
@@ -85,11 +86,12 @@ class Chat:
             new = self._pending + self.tokenizer.follow_up(question)
         else:
             new = self.tokenizer.chat([*self._system, turn])
-        longest = len(new) + self._max_tokens - 1
+        longest = self._computed + len(new) + self._max_tokens - 1
         context = self.model.config.context
-        if len(self.seq) + longest > context:
+        if longest > context:
             raise ValueError(f"the conversation goes beyond {context} tokens")
-        needed = adapter.blocks_needed(self.pool, self.seq, longest)
+        missing = longest - len(self.seq)
+        needed = adapter.blocks_needed(self.pool, self.seq, missing)
         if needed > self.pool.free:
             raise OutOfBlocks(
                 f"this turn may need {needed} blocks, {self.pool.free} are free: "
@@ -107,8 +109,16 @@ class Chat:
         self.messages.append(turn)
         try:
             for _ in range(self._max_tokens):
-                logits = extend(self.model, self.pool, self.seq, new, self._attention)
+                logits = extend(
+                    self.model,
+                    self.pool,
+                    self.seq,
+                    new,
+                    self._attention,
+                    self._computed,
+                )
                 token = pick(logits, self._temperature, self._rng)
+                self._computed += len(new)
                 new = [] if token == self.tokenizer.end else [token]
                 if not new:
                     return

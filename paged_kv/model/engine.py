@@ -179,10 +179,14 @@ class Engine:
             free := self.pool.free
         ):
             raise OutOfBlocks(f"the prefix needs {needed} blocks, {free} are free")
-        adapter.reserve(self.pool, seq, len(tokens))
-        for start in range(0, len(tokens), scheduler.token_budget):
-            chunk = tokens[start : start + scheduler.token_budget]
-            self._forward([Part(seq, start, len(chunk))], chunk)
+        try:
+            adapter.reserve(self.pool, seq, len(tokens))
+            for start in range(0, len(tokens), scheduler.token_budget):
+                chunk = tokens[start : start + scheduler.token_budget]
+                self._forward([Part(seq, start, len(chunk))], chunk)
+        except BaseException:
+            seq.free()
+            raise
         scheduler.prefixes.append(SharedPrefix(tokens, seq))
 
     def step(self) -> list[tuple[Answer, int]]:
@@ -211,21 +215,22 @@ class Engine:
         ]
         start = self._clock()
         hidden, in_attention = self._forward(parts, tokens)
-        for chunk in batch:
-            chunk.answer.computed += chunk.n
         # One row of logits for each answer whose last known token was computed.
-        ready = [i for i, c in enumerate(batch) if c.answer.computed == len(c.answer)]
+        ends = [part.start + part.n for part in parts]
+        ready = [i for i, c in enumerate(batch) if ends[i] == len(c.answer)]
         last = np.cumsum([chunk.n for chunk in batch]) - 1
         logits = self.model.logits(hidden[last[ready]]) if ready else hidden[:0]
         seconds = self._clock() - start
-        for chunk in batch:
-            if not chunk.is_decode:
+        # No answer has changed up to here: what was interrupted is computed again.
+        rows = dict(zip(ready, logits, strict=True))
+        grown: list[tuple[Answer, int]] = []
+        for i, chunk in enumerate(batch):
+            if i in rows:
+                grown += self._grow(chunk, rows[i])
+            else:
+                chunk.answer.computed = ends[i]
+            if not chunk.is_decode and chunk.answer.seq is not None:
                 scheduler.publish(chunk.answer)
-        grown = [
-            token
-            for i, row in zip(ready, logits, strict=True)
-            for token in self._grow(batch[i], row)
-        ]
         decodes = sum(chunk.is_decode for chunk in batch)
         self.steps.append(
             Step(
@@ -286,22 +291,16 @@ class Engine:
         hidden = self.model.forward(np.array(tokens), positions(parts), attend)
         return hidden, attend.seconds
 
-    def _grow(self, chunk: Chunk, logits: Array) -> Iterator[tuple[Answer, int]]:
+    def _grow(self, chunk: Chunk, logits: Array) -> list[tuple[Answer, int]]:
         """Give an answer, and siblings that wait for its prompt, their next token."""
-        answer = chunk.answer
-        for each in [answer, *self._scheduler.fork(answer, chunk.seq)]:
-            request = each.request
-            token = pick(logits, request.temperature, each.rng)
-            if token in request.stop:
-                each.finish_reason = "stop"
-            else:
-                each.tokens.append(token)
-                if len(each.tokens) == 1:
-                    each.first_token_at = self._clock()
-                if len(each.tokens) == request.max_tokens:
-                    each.finish_reason = "length"
-            if each.finish_reason:
-                each.finished_at = self._clock()
-                self._scheduler.release(each)
-            if token not in request.stop:
-                yield each, token
+        answers = [chunk.answer, *chunk.answer.siblings]
+        tokens = [pick(logits, a.request.temperature, a.rng) for a in answers]
+        now = self._clock()
+        self._scheduler.fork(chunk.answer, chunk.seq)
+        grown = []
+        for answer, token in zip(answers, tokens, strict=True):
+            if answer.add(token, now):
+                grown.append((answer, token))
+            if answer.finish_reason:
+                self._scheduler.release(answer)
+        return grown

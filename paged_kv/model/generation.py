@@ -96,21 +96,30 @@ def extend(
     seq: AnySequence,
     tokens: Sequence[int],
     attention: Attention = paged_attention,
+    start: int | None = None,
 ) -> NDArray[Any]:
     """Append tokens to a sequence, in chunks; return the logits after the last one.
+
+    Parameters
+    ----------
+    start : int, optional
+        Position of the first of the tokens, ``len(seq)`` by default. After a call that
+        was interrupted the sequence is longer than what was computed: call again with
+        the same `start`, and at least the same tokens.
 
     Raises
     ------
     OutOfBlocks
         When the pool cannot take them all; nothing is changed then.
     """
-    start = len(seq)
-    if (needed := adapter.blocks_needed(pool, seq, len(tokens))) > pool.free:
+    start = len(seq) if start is None else start
+    missing = start + len(tokens) - len(seq)
+    if (needed := adapter.blocks_needed(pool, seq, missing)) > pool.free:
         raise OutOfBlocks(
             f"{len(tokens)} tokens after {start} need {needed} blocks, "
             f"{pool.free} free of {adapter.sizes(pool).num_blocks}"
         )
-    adapter.reserve(pool, seq, len(tokens))
+    adapter.reserve(pool, seq, missing)
     for first in range(0, len(tokens), CHUNK):
         chunk = tokens[first : first + CHUNK]
         parts = [Part(seq, start + first, len(chunk))]

@@ -137,8 +137,29 @@ class Answer:
 
     @property
     def decoding(self) -> bool:
-        """Whether only the newest token is left to compute, and has no slot yet."""
-        return self.seq is not None and len(self.seq) == self.computed
+        """Whether only the newest of its generated tokens is left to compute."""
+        left = len(self) - self.computed
+        return self.seq is not None and bool(self.tokens) and left == 1
+
+    def add(self, token: int, now: float) -> bool:
+        """Take the next token; return whether it is part of the answer.
+
+        Until then K and V of the last known token count as not computed: whatever
+        interrupts a step, the next one computes them again.
+        """
+        is_part = token not in self.request.stop
+        self.computed = len(self)
+        if is_part:
+            self.tokens.append(token)
+            if len(self.tokens) == 1:
+                self.first_token_at = now
+            if len(self.tokens) == self.request.max_tokens:
+                self.finish_reason = "length"
+        else:
+            self.finish_reason = "stop"
+        if self.finish_reason:
+            self.finished_at = now
+        return is_part
 
     def known(self, start: int, stop: int) -> list[int]:
         """Return the known tokens at positions ``start … stop − 1``."""

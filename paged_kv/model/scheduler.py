@@ -122,14 +122,20 @@ class Scheduler:
             budget -= batch[-1].n
         return batch
 
-    def fork(self, answer: Answer, seq: AnySequence) -> list[Answer]:
+    def fork(self, answer: Answer, seq: AnySequence) -> None:
         """Let the siblings of a computed prompt share its blocks and run as well."""
+        forks: list[AnySequence] = []
+        try:
+            for sibling in answer.siblings:
+                forks.append(seq.fork(sibling.name))
+        except BaseException:
+            for fork in forks:
+                fork.free()
+            raise
         forked, answer.siblings = answer.siblings, []
-        for sibling in forked:
-            sibling.seq = seq.fork(sibling.name)
-            sibling.computed, sibling.n_cached = answer.computed, answer.computed
+        for sibling, fork in zip(forked, forks, strict=True):
+            sibling.seq, sibling.n_cached = fork, len(fork)
             insort(self.running, sibling, key=_arrival)
-        return forked
 
     def publish(self, answer: Answer) -> None:
         """Let others find the blocks that are full and written."""
@@ -163,17 +169,31 @@ class Scheduler:
         """Yield the newest token of each decoding answer, with a slot for it."""
         for answer in [a for a in self.running if a.decoding]:
             while (seq := answer.seq) is not None:  # else it was preempted
-                if self._make_room(adapter.blocks_needed(self.pool, seq, 1)):
-                    adapter.reserve(self.pool, seq, 1)
+                if self._reserve_newest(answer, seq):
                     yield Chunk(answer, seq, 1, True)
                     break
                 self._preempt(self.running[-1])
 
+    def _reserve_newest(self, answer: Answer, seq: AnySequence) -> bool:
+        """Give a decoding answer its slot, or return False when no block is free."""
+        missing = len(answer) - len(seq)  # 0 when the step before was interrupted
+        if not self._make_room(adapter.blocks_needed(self.pool, seq, missing)):
+            return False
+        try:
+            adapter.reserve(self.pool, seq, missing)
+        except BaseException:
+            # A student's append may have done only a part: compute all of it anew.
+            # Nobody who came later may run while this answer waits.
+            while answer.seq is not None:
+                self._preempt(self.running[-1])
+            raise
+        return True
+
     def _preempt(self, victim: Answer) -> None:
-        self.release(victim)
         victim.preemptions += 1
         self.preemptions += 1
         self.waiting.appendleft(victim)
+        self.release(victim)
 
     def _make_room(self, needed: int) -> bool:
         """Return whether this many blocks are free, evicting from a radix tree."""
@@ -201,7 +221,11 @@ class Scheduler:
             seq.free()
             answer.computed = 0
             return None
-        adapter.reserve(self.pool, seq, missing)
+        try:
+            adapter.reserve(self.pool, seq, missing)
+        except BaseException:
+            seq.free()
+            raise
         return seq
 
     def _admit_cached(

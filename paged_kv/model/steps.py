@@ -9,9 +9,9 @@ from paged_kv.model.requests import Answer
 
 
 class Chunk(NamedTuple):
-    """The next `n` tokens of an answer: one of its own (decode), or of the prompt.
+    """The next `n` tokens of an answer: its newest one (decode), or of the prompt.
 
-    After a preemption, tokens generated before count as prompt.
+    After a preemption, tokens generated before count as prompt, but for the newest.
     """
 
     answer: Answer

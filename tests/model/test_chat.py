@@ -11,6 +11,7 @@ from paged_kv.widgets.chat import ChatWidget
 from paged_kv.widgets.progress import progress
 from tests.model.conftest import TINY, random_weights
 from tests.model.dense import Dense
+from tests.model.interrupts import interrupting
 
 
 class Words:
@@ -77,6 +78,26 @@ def test_turns_are_those_of_a_chat_computed_anew(tiny, dense, pool):
     assert [m.role for m in chat.messages] == ["user", "assistant"] * 3
     chat.close()
     assert pool.used == 0
+
+
+@pytest.mark.parametrize("where", ["forward", "logits"])
+@pytest.mark.parametrize("at", range(1, 7))
+def test_an_interrupted_turn_goes_on_with_what_was_said(
+    tiny, dense, pool, monkeypatch, where, at
+):
+    words = Words()
+    chat = Chat(tiny, words, pool, max_tokens=6)
+    heard = [""]
+    with monkeypatch.context() as patch:
+        patch.setattr(tiny, where, interrupting(getattr(tiny, where), at))
+        with pytest.raises(KeyboardInterrupt):
+            heard.extend(chat.ask("hello"))
+    said_so_far = dense.answer(words.encode("hello"), 6)[: at - 1]
+    assert heard[-1] == words.decode(said_so_far)
+    prompt = [*words.encode("hello"), *said_so_far, *words.follow_up("why")]
+    assert said(chat, "why") == words.decode(dense.answer(prompt, 6))
+    assert len(chat.seq) == len(prompt) + 5
+    pool.check([chat.seq])
 
 
 def test_text_grows_token_by_token(tiny, pool):

@@ -12,6 +12,7 @@ from paged_kv.pool import BlockPool, OutOfBlocks
 from paged_kv.prefix_cache import PrefixCache
 from paged_kv.quantization import QuantizedBlockPool
 from paged_kv.radix_cache import RadixCache
+from tests.model.interrupts import interrupting
 
 CACHES = {"no cache": None, "hash": PrefixCache, "radix": RadixCache}
 
@@ -222,6 +223,25 @@ def test_times_are_taken_from_the_clock(tiny):
         assert step.seconds > step.attention_seconds
 
 
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("where", ["forward", "logits"])
+def test_what_was_interrupted_is_computed_again(tiny, dense, monkeypatch, cache, where):
+    for at in range(1, 8):
+        engine = Engine(tiny, 10, 4, cache_type=CACHES[cache], max_batch=4)
+        requests = [engine.submit([i, 2, 3, 4, 5], max_tokens=9, n=2) for i in (1, 2)]
+        with monkeypatch.context() as patch:
+            patch.setattr(tiny, where, interrupting(getattr(tiny, where), at))
+            with pytest.raises(KeyboardInterrupt):
+                engine.run()
+        engine.check()
+        run_checked(engine)
+        for request in requests:
+            expected = dense.answer(request.prompt, 9)
+            assert [a.tokens for a in request.answers] == [expected] * 2
+        held = 0 if cache != "radix" else engine.cache.cached
+        assert engine.pool.used == held
+
+
 class TestCaches:
     """What one request computed, the next one finds."""
 
@@ -323,6 +343,15 @@ class TestSharedPrefix:
         assert [r.answers[0].n_cached for r in requests] == [10, 7, 0, 0]
         for request in requests:
             assert request.answers[0].tokens == dense.answer(request.prompt, 3)
+
+    def test_interrupted_it_leaves_no_blocks_behind(self, tiny, monkeypatch):
+        engine = Engine(tiny, 64, 4, max_batch=2, token_budget=4)
+        with monkeypatch.context() as patch:
+            patch.setattr(tiny, "forward", interrupting(tiny.forward, at=2))
+            with pytest.raises(KeyboardInterrupt):
+                engine.share(self.PREFIX)
+        assert engine.pool.used == 0
+        engine.check()
 
     def test_requests_preempted_start_from_it_again(self, tiny, dense):
         engine = Engine(tiny, 9, 4, max_batch=3)

@@ -1,5 +1,6 @@
 """The model runs on a student's own classes: those of the exercises' solutions."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import paged_kv
 from paged_kv.allocator import PoolCorrupted
 from paged_kv.model import Engine, generate
 from paged_kv.prefix_cache import PrefixCache
+from tests.model.interrupts import interrupting
 
 SOLUTIONS = Path(__file__).parents[2] / "solutions" / "en"
 
@@ -212,6 +214,30 @@ class OneBlockEach:
             self.block_table = []
 
 
+class ForksAsWell(OneBlockEach.Sequence):
+    """With `fork`, and a name to be told by."""
+
+    def __init__(self, pool, name):
+        super().__init__(pool, name)
+        self.name = name
+
+    def append(self, k, v):
+        if self.length % 4 and self.pool.ref[self.block_table[-1]] > 1:
+            self.take()
+            *_, shared, own = self.block_table
+            for store in (self.pool.k, self.pool.v):
+                store[:, own] = store[:, shared]
+            del self.block_table[-2]
+            self.pool.ref[shared] -= 1
+        super().append(k, v)
+
+    def fork(self, name):
+        child = ForksAsWell(self.pool, name)
+        child.block_table, child.length = list(self.block_table), self.length
+        np.add.at(self.pool.ref, self.block_table, 1)
+        return child
+
+
 class TestMistakes:
     """A student's class with a bug: the message or the audit points at it."""
 
@@ -297,3 +323,87 @@ class TestMistakes:
     ):
         with pytest.raises(TypeError, match=message):
             self.engine(tiny, sequence, pool)
+
+
+class TestInterrupts:
+    """Wherever a step is interrupted, the next ones give the answers all the same."""
+
+    @pytest.mark.parametrize("num_blocks", [64, 9])
+    @pytest.mark.parametrize(
+        ("where", "when"),
+        [
+            ("forward", "before"),
+            ("forward", "after"),
+            ("logits", "before"),
+            ("logits", "after"),
+            ("attention", "before"),
+            ("attention", "after"),
+            ("append", "before"),
+            ("append", "after"),
+            ("take", "before"),
+            ("take", "after"),  # in the middle of an append
+            ("fork", "before"),
+            ("free", "after"),
+        ],
+    )
+    def test_of_a_step(self, tiny, dense, monkeypatch, where, when, num_blocks):
+        for at in itertools.count(1, 3):
+            with monkeypatch.context() as patch:
+                engine, seen = self.engine(tiny, num_blocks)
+                owner = {
+                    "forward": tiny,
+                    "logits": tiny,
+                    "attention": engine,
+                }.get(where, ForksAsWell)
+                name = "_attention" if where == "attention" else where
+                hook = interrupting(getattr(owner, name), at, when)
+                patch.setattr(owner, name, hook)
+                requests = [
+                    engine.submit([i, 7, 3, 5, 9], max_tokens=7, n=n)
+                    for i, n in enumerate((1, 3, 1))
+                ]
+                try:
+                    engine.run()
+                except KeyboardInterrupt:
+                    engine.check()
+                else:
+                    break
+                self.run_checked(engine)
+            for request in requests:
+                expected = dense.answer(request.prompt, 7)
+                assert [a.tokens for a in request.answers] == [expected] * request.n
+                # The student's attention saw each token that was fed back; those of
+                # a preempted answer are computed anew as a prompt.
+                for answer in request.answers:
+                    expected = itertools.product([answer.name], range(6, 12), range(2))
+                    assert answer.preemptions or seen.issuperset(expected)
+            assert engine.pool.free == num_blocks
+        assert at > 1
+
+    def engine(self, tiny, num_blocks):
+        seen = set()
+
+        def attention(pool, seq, layer, q, scale):
+            seen.add((seq.name, len(seq), layer))
+            K, V = (
+                store[layer, seq.block_table].reshape(-1, *store.shape[3:])[: len(seq)]
+                for store in (pool.k, pool.v)
+            )
+            return paged_kv.reference_attention(K, V, q, scale)
+
+        engine = Engine(
+            tiny,
+            num_blocks,
+            4,
+            pool_type=OneBlockEach.Pool,
+            sequence_type=ForksAsWell,
+            attention=attention,
+            max_batch=4,
+            token_budget=7,
+        )
+        return engine, seen
+
+    def run_checked(self, engine):
+        while engine.running or engine.waiting:
+            engine.step()
+            engine.check()
