@@ -131,13 +131,12 @@ for i, block in enumerate(seq.block_table):
     l = l * alpha + P.sum()
     acc = acc * alpha + P @ pool.v[0, block, :valid, head]
     m = m_new
-    steps.append([valid, *(number(x, 3) for x in (S.max(), alpha, m, l))])
+    steps.append([block, valid, *(number(x, 3) for x in (S.max(), alpha, m, l))])
 
 reference = reference_attention(K, V, q, scale)
 print(f"max|diff| < 1e-6: {np.abs(acc / l - reference[head]).max() < 1e-6}")
-heads = (tr("tokens"), "max S", "α", "m", "ℓ")
-columns = dict(zip(heads, zip(*steps, strict=True), strict=True))
-Table({tr("block"): seq.block_table} | columns, tr("One query head, block by block"))
+heads = (tr("block"), tr("tokens"), "max S", "α", "m", "ℓ")
+Table.from_rows(heads, steps, tr("One query head, block by block"))
 
 # %% [markdown] key="alpha" lang="ru"
 r"""
@@ -310,7 +309,7 @@ Ten requests begin with the same system prompt and point at the same physical bl
 """
 
 
-# %% key="cascade-run"
+# %% key="cascade-batch"
 def batch_of(n, prefix=512, own=48):
     pool = BlockPool(-(-prefix // 16) + n * (own // 16 + 2), 1, n_kv_heads, head_dim)
     base = Sequence(pool, "system")
@@ -321,6 +320,17 @@ def batch_of(n, prefix=512, own=48):
     return pool, seqs, 0, rng.normal(size=(n, n_heads, head_dim)), scale
 
 
+# %% [markdown] key="cascade-both" lang="ru"
+r"""
+Оба способа на одних и тех же пакетах; ответы обязаны совпасть:
+"""
+
+# %% [markdown] key="cascade-both" lang="en"
+r"""
+Both ways on the same batches; their answers have to agree:
+"""
+
+# %% key="cascade-run"
 sizes, plain, once = (1, 2, 5, 10), [], []
 for n in sizes:
     batch = batch_of(n)
