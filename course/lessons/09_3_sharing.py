@@ -151,9 +151,8 @@ r"""
 Now at full size: ten requests fork from a prompt, and each adds three tokens. The prompt has either 500 tokens (31 full blocks and 4 slots) or exactly 512. **Where is copying needed? In which case are more blocks in use?**
 """
 
+
 # %% key="ten-forks"
-
-
 def ten_forks(prompt):
     pool = BlockPool(400, n_layers=1, n_kv_heads=1, head_dim=1)
     base = Sequence(pool, "sys")
@@ -163,28 +162,36 @@ def ten_forks(prompt):
     for fork in forks:
         for _ in range(3):
             fork.append(*token())
-    used = pool.used
+    return pool, base, forks, copies
+
+
+# %% [markdown] key="ten-forks-counted" lang="ru"
+r"""
+Сосчитаем блоки, а потом освободим сначала исходный запрос, затем все ответвления:
+"""
+
+# %% [markdown] key="ten-forks-counted" lang="en"
+r"""
+Count the blocks, and then free the base request first and all the forks after it:
+"""
+
+# %% key="ten-forks-table"
+columns = {}
+for prompt in (500, 512):
+    pool, base, forks, copies = ten_forks(prompt)
     shared = len(set(forks[0].block_table) & set(forks[1].block_table))
-    alone = 10 * -(-(prompt + 3) // 16)
+    used, alone = pool.used, 10 * -(-(prompt + 3) // 16)
+    saved = size((alone - used) * spec.bytes_per_block())
+    counts = [copies, shared, used, alone, alone - used, saved]
     base.free()
-    after_base = pool.used
+    counts.append(pool.used)
     for fork in forks:
         fork.free()
-    saved = size((alone - used) * spec.bytes_per_block())
-    return copies, shared, used, alone, alone - used, saved, after_base, pool.used
-
-
-names = [
-    tr("copies on write"),
-    tr("shared blocks"),
-    tr("blocks used"),
-    tr("without sharing"),
-    tr("blocks saved"),
-    tr("saved, model of the 8B class"),
-    tr("used after base.free()"),
-    tr("used after all frees"),
-]
-columns = {str(prompt): ten_forks(prompt) for prompt in (500, 512)}
+    columns[str(prompt)] = [*counts, pool.used]
+names = [tr("copies on write"), tr("shared blocks"), tr("blocks used")]
+names += [tr("without sharing"), tr("blocks saved")]
+names += [tr("saved, model of the 8B class")]
+names += [tr("used after base.free()"), tr("used after all frees")]
 Table({tr("prompt, tokens"): names} | columns, tr("ten forks, three tokens each"))
 
 # %% [markdown] key="trap-512" lang="ru"
