@@ -14,7 +14,6 @@ from paged_kv.figures.style import (
     ORANGE,
     VERMILION,
     Described,
-    localise,
     plain_number,
     subplots,
 )
@@ -45,7 +44,6 @@ def latency_by_rate(
     ax.set_xlim(0, rates[-1])
     ax.set_title(tr("How many requests per second each system can take"))
     ax.set_xlabel(tr("arrival rate, requests/s"))
-    localise(ax.xaxis, ax.yaxis)
     ax.set_ylabel(tr("latency, s per token"))
     ax.legend(frameon=False, loc="upper left")
     ends = "; ".join(

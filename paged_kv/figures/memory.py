@@ -16,7 +16,6 @@ from paged_kv.figures.style import (
     SKY,
     VERMILION,
     Described,
-    localise,
     subplots,
 )
 from paged_kv.messages import tr
@@ -38,7 +37,6 @@ def reserved_and_used(lengths: Sequence[int], max_len: int) -> Described:
     ax.set_xlim(0, max_len)
     ax.set_title(tr("Reserved (hatched) and filled (blue)"))
     ax.set_xlabel(tr("slots, one per token"))
-    localise(ax.xaxis)
     return Described(
         figure,
         tr(
@@ -86,7 +84,6 @@ def throughput_by_batch(
     ax.set_title(tr("Throughput grows more slowly than the batch"))
     ax.set_xlabel(tr("requests in the batch"))
     ax.set_ylabel(tr("tokens/s"))
-    localise(ax.xaxis, ax.yaxis)
     return Described(
         figure,
         tr(

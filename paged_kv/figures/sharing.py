@@ -11,7 +11,6 @@ from paged_kv.figures.style import (
     LIGHT,
     LINES,
     Described,
-    localise,
     subplots,
 )
 from paged_kv.messages import tr
@@ -39,7 +38,6 @@ def bytes_by_batch(
     ax.set_ylim(bottom=0)
     ax.set_title(tr("Bytes that one decode step reads"))
     ax.set_xlabel(tr("requests with a common prefix"))
-    localise(ax.xaxis, ax.yaxis)
     ax.set_ylabel(tr("K and V, MiB"))
     ax.legend(frameon=False)
     return Described(

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, ScalarFormatter
 
 from paged_kv.serving import number
 
@@ -35,7 +35,8 @@ class Described:
 
     JupyterLab gives pictures no alternative text, so the description is text of its
     own; the picture carries it too, for converters that use it. It is deterministic:
-    nbval compares it, and not the picture.
+    nbval compares it, and not the picture. Numbers on the axes are written as the
+    current language does, unless the figure has given them a format of its own.
 
     Parameters
     ----------
@@ -50,6 +51,11 @@ class Described:
     """
 
     def __init__(self, figure: Figure, text: str) -> None:
+        axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+        plain = [
+            a for a in axes if isinstance(a.get_major_formatter(), ScalarFormatter)
+        ]
+        localise(*plain)
         missing = _missing_labels(figure)
         if missing:
             raise ValueError(f"the figure needs {', '.join(missing)}: {text}")

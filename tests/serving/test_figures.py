@@ -130,6 +130,15 @@ def test_a_figure_says_what_it_shows(name, lang, results, speak, monkeypatch):
     assert any(cyrillic) if lang == "ru" else not any(cyrillic)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_in_a_figure_are_those_of_the_language(name, results, speak):
+    speak("ru")
+    figure = FIGURES[name](*CASES[name](results)).figure
+    figure.canvas.draw()
+    words = [t.get_text() for t in figure.findobj(plt.Text)]
+    assert [text for text in words if re.search(r"\d\.\d", text)] == []
+
+
 @pytest.mark.parametrize(
     ("undo", "wanted"),
     [
