@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -297,10 +298,13 @@ class Engine:
         tokens = [pick(logits, a.request.temperature, a.rng) for a in answers]
         now = self._clock()
         self._scheduler.fork(chunk.answer, chunk.seq)
-        grown = []
-        for answer, token in zip(answers, tokens, strict=True):
-            if answer.add(token, now):
-                grown.append((answer, token))
-            if answer.finish_reason:
-                self._scheduler.release(answer)
+        grown = [
+            (answer, token)
+            for answer, token in zip(answers, tokens, strict=True)
+            if answer.add(token, now)
+        ]
+        with ExitStack() as stack:  # a student's `free` that fails stops no other
+            for answer in reversed(answers):
+                if answer.finish_reason:
+                    stack.callback(self._scheduler.release, answer)
         return grown

@@ -12,6 +12,7 @@ from paged_kv.pool import BlockPool, OutOfBlocks
 from paged_kv.prefix_cache import PrefixCache
 from paged_kv.quantization import QuantizedBlockPool
 from paged_kv.radix_cache import RadixCache
+from paged_kv.sequence import Sequence
 from tests.model.interrupts import interrupting
 
 CACHES = {"no cache": None, "hash": PrefixCache, "radix": RadixCache}
@@ -240,6 +241,19 @@ def test_what_was_interrupted_is_computed_again(tiny, dense, monkeypatch, cache,
             assert [a.tokens for a in request.answers] == [expected] * 2
         held = 0 if cache != "radix" else engine.cache.cached
         assert engine.pool.used == held
+
+
+def test_an_answer_that_cannot_be_freed_stops_no_sibling(tiny, dense, monkeypatch):
+    engine = Engine(tiny, 10, 4)
+    request = engine.submit([1, 2, 3, 4, 5], max_tokens=1, n=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Sequence, "free", interrupting(Sequence.free, 1, "after"))
+        with pytest.raises(KeyboardInterrupt):
+            engine.run()
+    run_checked(engine)
+    expected = dense.answer(request.prompt, 1)
+    assert [a.tokens for a in request.answers] == [expected] * 3
+    assert engine.pool.used == 0
 
 
 class TestCaches:
