@@ -390,12 +390,12 @@ figures.tail_or_head_first(
 
 # %% [markdown] key="tail-rates" lang="ru"
 r"""
-Один потерянный первый блок обесценивает остальные тридцать один: место они занимают, а найти их нельзя. На потоке запросов разница мягче, ведь головы популярных промптов то и дело возвращаются в работу. Но она видна, и тем сильнее, чем теснее пул:
+Один потерянный первый блок обесценивает остальные тридцать один: место они занимают, а найти их нельзя. На потоке запросов разница мягче, ведь головы популярных промптов то и дело возвращаются в работу. Но она видна, и в тесном пуле больше, чем в просторном:
 """
 
 # %% [markdown] key="tail-rates" lang="en"
 r"""
-One lost first block makes the other thirty-one worthless: they take room and cannot be found. On a stream of requests the difference is milder, since the heads of popular prompts are taken into use all the time. But it is there, and the tighter the pool the larger:
+One lost first block makes the other thirty-one worthless: they take room and cannot be found. On a stream of requests the difference is milder, since the heads of popular prompts are taken into use all the time. But it is there, and larger in a tight pool than in a roomy one:
 """
 
 # %% key="tail-table"
@@ -422,14 +422,14 @@ Table(
 r"""
 ## Соль: чтобы кэш не проболтался
 
-Попадание видно снаружи: первый токен приходит раньше. А значит, по времени ответа можно узнать, **присылал ли кто-нибудь такой промпт**. Пусть арендатор A хранит в промпте код из четырёх цифр, а арендатор B засекает время своих догадок. Всех кодов десять тысяч. **Сколько запросов понадобится B, если кэш находит каждый токен отдельно?**
+Попадание видно снаружи: первый токен приходит раньше. А значит, по времени ответа можно узнать, **присылал ли кто-нибудь такой промпт**. Пусть один арендатор (*tenant*), A, хранит в промпте код из четырёх цифр, а другой, B, засекает время своих догадок. Всех кодов десять тысяч. **Сколько запросов понадобится B, если кэш находит каждый токен отдельно?**
 """
 
 # %% [markdown] key="salt" lang="en"
 r"""
 ## Salt: so that the cache does not tell
 
-A hit shows from outside: the first token comes sooner. So the time of an answer tells **whether anybody has sent such a prompt**. Let tenant A have a code of four digits in the prompt, and tenant B time its guesses. There are ten thousand codes. **How many requests does B need if the cache finds each token by itself?**
+A hit shows from outside: the first token comes sooner. So the time of an answer tells **whether anybody has sent such a prompt**. Let one tenant (*арендатор*), A, have a code of four digits in the prompt, and another, B, time its guesses. There are ten thousand codes. **How many requests does B need if the cache finds each token by itself?**
 """
 
 # %% key="salt-time"
@@ -501,7 +501,7 @@ Table(rows, tr("time to the first token, guesses of the first digit"))
 r"""
 Хватило сорока запросов: код подбирается по цифре, а не целиком. Соль входит в ключ первого блока, а через цепочку и во все остальные. С чужой солью не найдётся ничего, и все догадки одинаково медленны. Плата понятна: общий системный промпт у каждого арендатора теперь свой.
 
-Крупный блок утечку затрудняет, но не закрывает: с блоком в 16 токенов угадывать надо сразу весь блок. Так же в ключ входит имя LoRA, по другой причине: с другим адаптером у тех же токенов другие K и V.
+Крупный блок утечку затрудняет, но не закрывает: с блоком в 16 токенов угадывать надо сразу весь блок. Имя адаптера LoRA тоже входит в ключ, но по другой причине: с другим адаптером у тех же токенов другие K и V.
 
 > **Ловушка: «имя LoRA и соль — просто строки в хеше».** Если склеить их без разделения, `lora="X"` и `salt="X"` дадут один ключ, и запрос прочтёт K и V другой модели. Части ключа должны называть себя.
 """
@@ -510,7 +510,7 @@ r"""
 r"""
 Forty requests were enough: the code is found digit by digit and not as a whole. The salt goes into the key of the first block, and through the chain into all others. With a foreign salt nothing is found, and all guesses are equally slow. The price is plain: a common system prompt is now each tenant's own.
 
-A large block makes the leak harder, but does not close it: with blocks of 16 tokens the whole block has to be guessed at once. The name of a LoRA goes into the key as well, for another reason: with another adapter the same tokens have other K and V.
+A large block makes the leak harder, but does not close it: with blocks of 16 tokens the whole block has to be guessed at once. The name of a LoRA adapter goes into the key as well, for another reason: with another adapter the same tokens have other K and V.
 
 > **Trap: “the LoRA's name and the salt are just strings in the hash”.** Glued together without a separation, `lora="X"` and `salt="X"` give one key, and a request reads K and V of another model. The parts of a key have to name themselves.
 """
@@ -559,7 +559,7 @@ PrefixTree(
 r"""
 У дерева свои правила, и каждое защищает от своей беды:
 
-- **Вытесняются только листья**, дольше всех не нужные: лист никому не начало.
+- **Вытесняются только листья**, и первым тот, к которому дольше всех не обращались: лист ни для кого не начало.
 - **Замок** (*lock*) работающего запроса закрывает путь от узла до корня. Разделённое ребро отдаёт замки обеим половинам.
 - **Время обновляется только у совпавшей части.** Хвост ребра, с которым запрос разошёлся, не стал от этого новее.
 - **Дерево держит ссылки само**: его блоки заняты, а не свободны. Когда запросу не хватает места, дерево отдаёт листья.
@@ -672,7 +672,7 @@ figures.hit_rates(
 
 # %% [markdown] key="compare-pools" lang="ru"
 r"""
-При равном блоке кривые почти сливаются. Разница между движками в этом опыте — это разница между страницей в 1 токен и блоком в 16, и мера её невелика: с каждого общего начала теряется в среднем полблока. Чем короче общее, тем дороже эта потеря, поэтому сильнее всего она у коротких мыслей.
+При равном блоке кривые почти сливаются. Разница между движками в этом опыте — это разница между страницей в 1 токен и блоком в 16, и она невелика: с каждого общего начала теряется в среднем полблока. Чем короче общее, тем дороже эта потеря, поэтому сильнее всего она у коротких мыслей.
 
 Теперь оставим блок в 16 токенов и будем менять память:
 """
@@ -790,7 +790,7 @@ Table(
 r"""
 ## На настоящих запросах
 
-Службы публикуют трассы запросов, где вместо текста стоят хеши блоков по 512 токенов: `timestamp`, `input_length`, `output_length`, `hash_ids`. Такую трассу (например, [Mooncake](https://github.com/kvcache-ai/Mooncake), FAST'25) можно скачать с GitHub и прогнать через любой кэш:
+Некоторые сервисы публикуют трассы своих запросов, где вместо текста стоят хеши блоков по 512 токенов: `timestamp`, `input_length`, `output_length`, `hash_ids`. Такую трассу (например, [Mooncake](https://github.com/kvcache-ai/Mooncake), FAST'25) можно скачать с GitHub и прогнать через любой кэш:
 
 ```python
 from paged_kv.serving.prefix_workload import read_prefix_trace
@@ -800,14 +800,14 @@ _ = replay(cache, read_prefix_trace("trace.jsonl"))
 print(cache.stats.hit_rate)
 ```
 
-Меняйте число блоков и смотрите, где кривая выходит на полку: это и есть память, которой службе хватает.
+Меняйте число блоков и смотрите, где кривая выходит на полку: это и есть память, которой сервису хватает.
 """
 
 # %% [markdown] key="trace" lang="en"
 r"""
 ## On real requests
 
-Services publish traces of requests with hashes of blocks of 512 tokens in place of the text: `timestamp`, `input_length`, `output_length`, `hash_ids`. Such a trace (for example [Mooncake](https://github.com/kvcache-ai/Mooncake)'s, FAST'25) can be downloaded from GitHub and sent through either cache:
+Some services publish traces of their requests, with hashes of blocks of 512 tokens in place of the text: `timestamp`, `input_length`, `output_length`, `hash_ids`. Such a trace (for example [Mooncake](https://github.com/kvcache-ai/Mooncake)'s, FAST'25) can be downloaded from GitHub and sent through either cache:
 
 ```python
 from paged_kv.serving.prefix_workload import read_prefix_trace
@@ -839,7 +839,7 @@ r"""
 - **SGLang**: the tree is `python/sglang/srt/mem_cache/radix_cache.py`, the order of the queue `python/sglang/srt/managers/schedule_policy.py`. The rule of eviction can be chosen: `--radix-eviction-policy`, LRU by default.
 - **FlashInfer** keeps no cache: the tables tell it what requests share.
 
-Both engines do more than ours: they keep what was evicted in CPU memory and on disk, manage the caches of layers with and without a window apart, and publish which blocks they hold, so that a router can send a request to the right server.
+Both engines do more than ours: they keep what was evicted in CPU memory and on disk, manage the caches of layers with and without a sliding window apart, and publish which blocks they hold, so that a router can send a request to the right server.
 """
 
 # %% [markdown] key="summary" lang="ru"
