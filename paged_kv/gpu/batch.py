@@ -11,7 +11,7 @@ from collections.abc import Sequence as Seq
 import numpy as np
 import torch
 
-from paged_kv.allocator import HasBlockTable
+from paged_kv.audit import HasBlockTable
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 

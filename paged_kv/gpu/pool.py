@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from paged_kv.pool import BlockPool
+from paged_kv.pool import BlockPool, real_numbers
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -95,9 +95,7 @@ class TorchBlockPool(BlockPool):
 
 
 def _from_numpy(name: str, array: ArrayLike) -> torch.Tensor:
-    given = np.array(array)  # a copy: torch warns of arrays that may not be written
-    if given.dtype.name == "bfloat16":  # torch cannot read ml_dtypes' arrays
-        given = given.astype(np.float32)
-    if given.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must hold real numbers, got dtype {given.dtype}")
-    return torch.from_numpy(given)
+    given = real_numbers(name, array)
+    # torch cannot read ml_dtypes' arrays, and warns of those that may not be written.
+    dtype = np.float32 if given.dtype.name == "bfloat16" else given.dtype
+    return torch.from_numpy(np.array(given, dtype))

@@ -10,14 +10,19 @@ where the block table says they are.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paged_kv.allocator import HasBlockTable, HoldsBlocks, PoolCorrupted
+from paged_kv.audit import (
+    HasBlockTable,
+    HoldsBlocks,
+    PoolCorrupted,
+    audit,
+    listed_by,
+)
 from paged_kv.pool import BlockPool
 from paged_kv.sequence import Sequence
 
@@ -161,17 +166,17 @@ def check(
     Raises
     ------
     PoolCorrupted
-        When a count differs from the number of tables that list the block, or `free`
-        from the number of blocks without references.
+        When a table does not fit its sequence's length, a count differs from the number
+        of tables that list the block, or `free` from the number of blocks without
+        references.
     """
     if isinstance(pool, BlockPool):
         pool.check(sequences, holders)
         return
-    listed = Counter(block for seq in sequences for block in seq.block_table)
-    for block, count in enumerate(pool.ref.tolist()):
-        if count != listed[block]:
-            raise PoolCorrupted(
-                f"block {block}: count {count}, listed {listed[block]} times"
-            )
-    if (unused := int((pool.ref == 0).sum())) != pool.free:
-        raise PoolCorrupted(f"{unused} blocks have no references, free is {pool.free}")
+    listed = listed_by(sequences, holders, sizes(pool).block_size)
+    unused = np.flatnonzero(pool.ref == 0).tolist()  # it shows no list of free blocks
+    audit(pool.ref, np.zeros_like(pool.ref), unused, listed)
+    if len(unused) != pool.free:
+        raise PoolCorrupted(
+            f"{len(unused)} blocks have no references, free is {pool.free}"
+        )

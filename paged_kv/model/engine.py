@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from paged_kv.allocator import HasBlockTable
 from paged_kv.attention import paged_attention
+from paged_kv.audit import HasBlockTable
 from paged_kv.model import adapter
 from paged_kv.model.cache import Attention, Part, Timed, attend_to, positions
 from paged_kv.model.llama import Array, Llama

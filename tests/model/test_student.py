@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import paged_kv
-from paged_kv.allocator import PoolCorrupted
+from paged_kv.audit import PoolCorrupted
 from paged_kv.model import Engine, generate
 from paged_kv.prefix_cache import PrefixCache
 from tests.model.interrupts import interrupting
@@ -286,6 +286,14 @@ class TestMistakes:
         engine.submit([1, 2], max_tokens=3)
         engine.step()
         with pytest.raises(PoolCorrupted, match="15 blocks have no references, free"):
+            engine.check()
+
+    def test_a_block_that_the_pool_does_not_have(self, tiny):
+        engine = self.engine(tiny, OneBlockEach.Sequence)
+        request = engine.submit([1, 2], max_tokens=3)
+        engine.step()
+        request.answers[0].seq.block_table[0] = 99
+        with pytest.raises(PoolCorrupted, match=r"blocks outside 0…15: \[99\]"):
             engine.check()
 
     def test_a_length_that_stands_still(self, tiny):
