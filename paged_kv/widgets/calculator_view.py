@@ -80,9 +80,9 @@ def rate(tokens_per_second: float) -> str:
 def _numbers(plan: Plan) -> list[tuple[str, str, str]]:
     spec, block = plan.spec, plan.spec.block_size
     useful = number(100 * plan.context / plan.max_len, 1)
-    times = "–"
+    gain = "–"
     if plan.reserved:
-        times = number(plan.paged / plan.reserved, 1)
+        gain = tr("{n} times as many", n=number(plan.paged / plan.reserved, 1))
     return [
         (
             tr("One token"),
@@ -99,7 +99,7 @@ def _numbers(plan: Plan) -> list[tuple[str, str, str]]:
             number(plan.reserved),
             tr("{percent}% of the slots used", percent=useful),
         ),
-        (tr("Fit, paged"), number(plan.paged), tr("{n} times as many", n=times)),
+        (tr("Fit, paged"), number(plan.paged), gain),
         (
             tr("Reading one request's KV"),
             duration(spec.decode_seconds(plan.context, plan.bandwidth)),

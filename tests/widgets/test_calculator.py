@@ -156,6 +156,12 @@ def test_what_does_not_fit_is_said():
     assert "Not even one request of 4,096 tokens fits." in text
 
 
+def test_nothing_is_compared_with_none():
+    assert facts(KVCalculator("deepseek-v3"))["Fit, paged"] == ("0", "–")
+    only_paged = facts(KVCalculator(batch=1, memory=21 * GB, max_len=65536))
+    assert only_paged["Fit, paged"][1] == "–"
+
+
 def test_own_spec_keeps_its_name():
     spec = KVCacheSpec(80, 8, 128, n_params=72_700_000_000, name="Qwen-2.5-72B")
     calculator = KVCalculator(spec, "H200")
