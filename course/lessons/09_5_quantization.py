@@ -135,7 +135,7 @@ r"""
 Способы, которые нам встретятся:
 
 - `int8/head`, `int4/head` — масштаб на голову блока; `…/token` — на голову каждого токена;
-- `int4/channel/g32` — у каждого канала свои минимум и шаг на 32 токена, так KIVI хранит K; `…/token/g32` — на 32 канала одного токена, так она хранит V;
+- `int4/channel/g32` — у каждого канала свои минимум и шаг на 32 токена, так KIVI хранит K; `…/token/g32` — на 32 канала одного токена, а так — V;
 - `fp8` — числа с плавающей точкой в одном байте;
 - `lloyd-max` — таблица из нескольких уровней, наилучших для нормального распределения.
 
@@ -275,7 +275,7 @@ for name, e in errors.items():
 r"""
 > **Ловушка: «масштаб блока посчитан раз и навсегда».** Это верно для полного блока. У хвоста он меняется с каждым крупным токеном, и каждое перекодирование округляет уже округлённое.
 
-Так и поступают на практике. KIVI держит остаток точным, пока не наберётся группа (у неё $G = 32$, остаток $R = 128$), KVarN хранит хвост в fp16. vLLM предлагает масштаб на токен и голову: он никогда не меняется и даже чуть точнее, зато самих масштабов в шестнадцать раз больше. А FP8 у неё по умолчанию — это один неизменный масштаб на слой.
+Так и поступают на практике. KIVI держит остаток точным, пока не наберётся группа (в статье $G = 32$, остаток $R = 128$), KVarN хранит хвост в fp16. vLLM предлагает масштаб на токен и голову: он никогда не меняется и даже чуть точнее, зато самих масштабов в шестнадцать раз больше. А FP8 в vLLM по умолчанию — это один неизменный масштаб на слой.
 
 Мы берём первый способ.
 """
@@ -284,7 +284,7 @@ r"""
 r"""
 > **Trap: “the scale of a block is computed once and for all”.** True for a full block. In the tail it changes with each large token, and every recoding rounds what was rounded before.
 
-This is what is done in practice. KIVI keeps a residual exact until a group is complete (its $G = 32$, the residual $R = 128$); KVarN keeps its tail in fp16. vLLM offers a scale per token and head: it never changes and is even a little more exact, but there are sixteen times as many scales. And its default FP8 is one fixed scale per layer.
+This is what is done in practice. KIVI keeps a residual exact until a group is complete (in the paper $G = 32$, the residual $R = 128$); KVarN keeps its tail in fp16. vLLM offers a scale per token and head: it never changes and is even a little more exact, but there are sixteen times as many scales. And its default FP8 is one fixed scale per layer.
 
 We take the first way.
 """
@@ -452,7 +452,7 @@ r"""
 
 $$q \cdot (k_t - \mu) = q \cdot k_t - q \cdot \mu$$
 
-**Изменится ли точный ответ внимания? А ошибка int4?** Ошибка выхода здесь и дальше — среднеквадратичная, в процентах от величины самого выхода, по 32 случайным запросам.
+**Изменится ли точный ответ внимания? А ошибка int4?** Ошибка выхода здесь и дальше — среднеквадратичная, в процентах от величины самого выхода, по 32 случайным векторам query.
 """
 
 # %% [markdown] key="offset" lang="en"
@@ -540,14 +540,14 @@ bits_and_error(
 
 # %% [markdown] key="ladder-after" lang="ru"
 r"""
-На восьми битах все способы близки, выбор решает начиная с четырёх. Каналы KIVI и оба поворота обгоняют простой int4 в несколько раз, причём и поворот проигрывает каналам: он размазал смещение, а KIVI его вычла. Таблица уровней без поворота хуже, чем с ним: числа K с выбросами совсем не нормальные. На двух битах ошибаются все.
+На восьми битах все способы близки, выбор решает начиная с четырёх. Каналы KIVI и оба поворота обгоняют простой int4 в несколько раз, но и поворот проигрывает каналам: он смещение размазывает, а KIVI вычитает его вместе с минимумом группы. Таблица уровней без поворота хуже, чем с ним: числа K с выбросами совсем не нормальные. На двух битах ошибаются все.
 
-Не читайте эту таблицу как приговор. Случайные запросы — суровые судьи: у настоящей модели внимание распределено иначе, и следующие слои сглаживают ошибки. Поэтому рядом стоят расхождение Кульбака–Лейблера между весами внимания и доля случаев, когда самый важный токен остался тем же. Что теряет сама модель, то есть её перплексию (*perplexity*), измеряет [урок 09.7](09.7_serving.ipynb).
+Не читайте эту таблицу как приговор. Случайные query — суровые судьи: у настоящей модели внимание распределено иначе, и следующие слои сглаживают ошибки. Поэтому рядом стоят расхождение Кульбака–Лейблера между весами внимания и доля случаев, когда самый важный токен остался тем же. Что теряет сама модель, то есть её перплексию (*perplexity*), измеряет [урок 09.7](09.7_serving.ipynb).
 """
 
 # %% [markdown] key="ladder-after" lang="en"
 r"""
-At eight bits all ways are close; from four on the choice decides. KIVI's channels and both rotations are several times better than plain int4, and of these the rotation loses to the channels: it smeared the offset, while KIVI subtracted it. The codebook is worse without its rotation: numbers of a K with outliers are not normal at all. At two bits everybody is wrong.
+At eight bits all ways are close; from four on the choice decides. KIVI's channels and both rotations are several times better than plain int4, but the rotations too lose to the channels: they smear the offset, while KIVI subtracts it with the minimum of its group. The codebook is worse without its rotation: numbers of a K with outliers are not normal at all. At two bits everybody is wrong.
 
 Do not read this table as a verdict. Random queries are harsh judges: in a real model attention is spread differently, and later layers smooth the errors. That is why the Kullback–Leibler divergence between the attention weights stands beside it, and the share of cases in which the most important token stayed the same. What the model itself loses, its perplexity (*перплексия*), is measured in [lesson 09.7](09.7_serving.ipynb).
 """
@@ -556,7 +556,7 @@ Do not read this table as a verdict. Random queries are harsh judges: in a real 
 r"""
 ## Восемь бит бывают разные
 
-У int8 шаг один на всю голову, у FP8 E4M3 он растёт вместе с числом: три бита мантиссы дают относительную ошибку до $1/16$. Потому калибровка масштаба почти ничего не меняет, пока числа не вышли за край: у плавающей точки и так свой масштаб у каждого числа. А вот за краем начинаются неприятности. Наибольшее число E4M3 — 448. **Во что превратится 465?**
+У int8 шаг один на всю голову, у FP8 E4M3 он растёт вместе с числом: три бита мантиссы дают относительную ошибку до $1/16$. Поэтому калибровка масштаба почти ничего не меняет, пока числа не вышли за край: у плавающей точки и так свой масштаб у каждого числа. А вот за краем начинаются неприятности. Наибольшее число E4M3 — 448. **Во что превратится 465?**
 """
 
 # %% [markdown] key="fp8" lang="en"

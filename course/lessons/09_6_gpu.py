@@ -303,14 +303,14 @@ And one more detail with large consequences: a block id is `int32`, and an offse
 r"""
 ## Когда экземпляров мало
 
-У H100 132 вычислительных блока (*streaming multiprocessors*), и каждому надо дать хотя бы несколько экземпляров, чтобы один считал, пока другой ждёт память. **Хватит ли их одному запросу на 32 тысячи токенов?**
+У H100 132 мультипроцессора (*streaming multiprocessors*), и каждому надо дать хотя бы несколько экземпляров, чтобы один считал, пока другой ждёт память. **Хватит ли их одному запросу на 32 тысячи токенов?**
 """
 
 # %% [markdown] key="splits" lang="en"
 r"""
 ## When there are too few instances
 
-An H100 has 132 streaming multiprocessors (*вычислительные блоки*), and each should get at least a few instances, so that one computes while another waits for memory. **Does a single request of 32 thousand tokens have enough?**
+An H100 has 132 streaming multiprocessors (*мультипроцессоры*), and each should get at least a few instances, so that one computes while another waits for memory. **Does a single request of 32 thousand tokens have enough?**
 """
 
 # %% key="splits-code"
@@ -327,17 +327,17 @@ Table(
         tr("instances now"): np.multiply(programs, parts),
         tr("tokens per part"): [number(32768 / n) for n in parts],
     },
-    tr("{n} tokens, 8 KV heads, 132 processors, 4 instances each", n=number(32768)),
+    tr("{n} tokens, 8 KV heads, 132 multiprocessors, 4 instances each", n=number(32768)),
 )
 
 # %% [markdown] key="splits-merge" lang="ru"
 r"""
-Восемь экземпляров на 132 блока — это карта, которая простаивает. Flash-Decoding (урок 09.2) режет запрос на части, у ядра появляется третий номер экземпляра, а второе, маленькое ядро сливает состояния. Числа от этого не меняются:
+Восемь экземпляров на 132 мультипроцессора — и карта почти простаивает. Flash-Decoding (урок 09.2) режет запрос на части, у ядра появляется третий номер экземпляра, а второе, маленькое ядро сливает состояния. Числа от этого не меняются:
 """
 
 # %% [markdown] key="splits-merge" lang="en"
 r"""
-Eight instances on 132 processors are a card that stands idle. Flash-Decoding (lesson 09.2) cuts the request into parts, instances get a third number, and a second, small kernel merges the states. The numbers do not change:
+Eight instances on 132 multiprocessors, and the card stands all but idle. Flash-Decoding (lesson 09.2) cuts the request into parts, instances get a third number, and a second, small kernel merges the states. The numbers do not change:
 """
 
 # %% key="splits-same"
@@ -398,7 +398,7 @@ r"""
 
 Декод почти не считает, он читает: на каждый элемент $K$ и $V$ приходится пара умножений. Поэтому потолок для него — скорость памяти, и мерить надо не секунды, а **доли**. Сначала скорость копирования на этом устройстве, затем декод: сколько байт $K$ и $V$ в секунду прочитано и какая это доля. Слоты разбросаны по всему кэшу, 32 query-головы, 8 KV-голов, `head_dim` 128.
 
-«SDPA» — обычное внимание PyTorch по **сплошным** $K$ и $V$; страниц там нет. «SDPA, головы вместе» — оно же, но query-головы одной группы поданы строками одной матрицы.
+«SDPA, подряд» — обычное внимание PyTorch по **сплошным** $K$ и $V$; страниц там нет. «SDPA, головы вместе» — оно же, но query-головы одной группы поданы строками одной матрицы.
 
 **Угадайте:** что быстрее на вашей машине, и изменится ли ответ для `bfloat16`?
 """
@@ -407,9 +407,9 @@ r"""
 r"""
 ## How far below the roof
 
-Decode hardly computes, it reads: there are a few multiplications for each element of $K$ and $V$. So its roof is memory speed, and what should be measured are not seconds but **shares**. First the speed of a copy on this device, then decode: how many bytes of $K$ and $V$ were read per second, and which share that is. Slots are scattered all over the cache, there are 32 query heads, 8 KV heads, `head_dim` is 128.
+Decode hardly computes, it reads: there are a few multiplications for each element of $K$ and $V$. So its roof is memory speed, and what should be measured is not seconds but **shares**. First the speed of a copy on this device, then decode: how many bytes of $K$ and $V$ were read per second, and which share that is. Slots are scattered all over the cache, there are 32 query heads, 8 KV heads, `head_dim` is 128.
 
-“SDPA” is PyTorch's ordinary attention over **contiguous** $K$ and $V$; there are no pages. “SDPA, heads together” is the same, with the query heads of a group passed as rows of one matrix.
+“SDPA, contiguous” is PyTorch's ordinary attention over **contiguous** $K$ and $V$; there are no pages. “SDPA, heads together” is the same, with the query heads of a group passed as rows of one matrix.
 
 **Guess:** which is the fastest on your machine, and does the answer change for `bfloat16`?
 """
@@ -514,14 +514,14 @@ The order of the blocks matters far less: each block is tens of kilobytes in a r
 r"""
 ## Префилл по той же таблице
 
-Декод — это один новый токен, префилл — много. Таблица та же, разница в причинной маске (*causal mask*): токен видит префикс и себя. Пакет тут без добивки (*varlen*): куски разной длины стоят подряд, `cu_seqlens_q` говорит, где чей. Проверим, что промпт по частям даёт то же, что целиком: на этом стоит chunked prefill из модуля 08.
+Декод — это один новый токен, префилл — много. Таблица та же, разница в причинной маске (*causal mask*): токен видит префикс и себя. Пакет тут без дополнения (*varlen*): куски разной длины стоят подряд, `cu_seqlens_q` говорит, где чей. Проверим, что промпт по частям даёт то же, что целиком: на этом стоит префилл по частям (*chunked prefill*) из модуля 08.
 """
 
 # %% [markdown] key="prefill" lang="en"
 r"""
 ## Prefill by the same table
 
-Decode is one new token, prefill is many. The table is the same, what differs is the causal mask (*причинная маска*): a token sees the prefix and itself. This batch has no padding (*varlen*): pieces of different length stand one after the other, and `cu_seqlens_q` says whose is whose. Let us make sure that a prompt in parts gives the same as the whole: chunked prefill of module 08 rests on it.
+Decode is one new token, prefill is many. The table is the same, what differs is the causal mask (*причинная маска*): a token sees the prefix and itself. This batch has no padding (*varlen*): pieces of different length stand one after the other, and `cu_seqlens_q` says whose is whose. Let us make sure that a prompt in parts gives the same as the whole: chunked prefill (*префилл по частям*) of module 08 rests on it.
 """
 
 # %% key="prefill-code"
@@ -549,7 +549,7 @@ r"""
 
 Общий префикс читают раз на весь пакет (урок 09.2). На видеокарте это выглядит особенно просто: query-голова $h$ **каждого** запроса читает одну и ту же KV-голову, так что весь пакет присоединяется к группе. Получается обычное умножение матриц. Окончания идут обычным декодом, состояния сливаются.
 
-Сколько блоков общие, видно из самих таблиц. **Сколько байт сбережёт каскад 32 запросам с промптом в 512 токенов и окончаниями по 48?** Модель класса 8B, все слои.
+Сколько блоков общие, видно из самих таблиц. **Сколько байт сэкономит каскад 32 запросам с промптом в 512 токенов и окончаниями по 48?** Модель класса 8B, все слои.
 """
 
 # %% [markdown] key="cascade" lang="en"
@@ -683,12 +683,12 @@ Table(
 
 # %% [markdown] key="mla-end" lang="ru"
 r"""
-У GQA на байт приходится столько операций, сколько query-голов в группе, и декод упирается в память. У MLA один байт служит всем 128 головам, операций на него сотни, и ядру приходится думать ещё и о счёте. Поэтому ядра для MLA пишут отдельно, с блоками покрупнее.
+У GQA на байт приходится столько операций, сколько query-голов в группе, и декод упирается в память. У MLA один байт служит всем 128 головам, операций на него сотни, и скорость вычислений становится таким же пределом, как скорость памяти. Поэтому ядра для MLA пишут отдельно, с блоками покрупнее.
 """
 
 # %% [markdown] key="mla-end" lang="en"
 r"""
-With GQA there are as many operations per byte as query heads in a group, and decode is bound by memory. With MLA one byte serves all 128 heads, there are hundreds of operations for it, and the kernel has to think of computing as well. That is why kernels for MLA are written apart, and with larger blocks.
+With GQA there are as many operations per byte as query heads in a group, and decode is bound by memory. With MLA one byte serves all 128 heads, there are hundreds of operations for it, and the speed of arithmetic becomes as much of a limit as that of memory. That is why kernels for MLA are written apart, and with larger blocks.
 """
 
 # %% [markdown] key="engines" lang="ru"
@@ -713,7 +713,7 @@ r"""
 
 Все они принимают таблицу блоков, и размер блока они тоже выбирают: у vLLM по умолчанию 16, FlashMLA хочет 64, CUTLASS MLA — 128, а страница SGLang по умолчанию — один токен. Каскад vLLM включает от 256 общих токенов и 8 запросов; FlashInfer запускает по ядру на уровень, а потом слияние.
 
-> **Ловушка: «PagedAttention — это ядро».** Ядро, с которого всё началось, уже удалено. Осталась модель памяти: пул, таблица, блоки. Ей пользуются ядра, написанные совсем другими людьми.
+> **Ловушка: «PagedAttention — это ядро».** Ядро, с которого всё началось, уже удалено. Осталась модель памяти: пул, таблица, блоки. Ею пользуются ядра, которые написали совсем другие люди.
 """
 
 # %% [markdown] key="engines" lang="en"
@@ -727,7 +727,7 @@ r"""
 | vLLM, MLA | FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA, CUTLASS_MLA, TRITON_MLA | `vllm/v1/attention/backends/mla/` |
 | vLLM, the first PagedAttention kernel | not the default since 0.8.0, removed in 0.25.0 (July 2026) | release notes |
 
-What this lesson was about stands in these files: vLLM's are in `vllm/v1/attention/`, SGLang's in `python/sglang/srt/layers/attention/`, FlashInfer's in `flashinfer/`.
+Look for what this lesson was about in these files: vLLM's are in `vllm/v1/attention/`, SGLang's in `python/sglang/srt/layers/attention/`, FlashInfer's in `flashinfer/`.
 
 | What | vLLM | SGLang | FlashInfer |
 |---|---|---|---|
