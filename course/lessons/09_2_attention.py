@@ -180,12 +180,12 @@ SoftmaxStepper(step=2)
 
 # %% [markdown] key="steps-end" lang="ru"
 r"""
-Обе ошибки коварны: ответ остаётся похожим на правду, ни одно число не бросается в глаза. Без маски выходит ещё и так, что чужие ключи задают максимум, и все веса своих токенов уменьшаются. А с запросом из начала урока ошибку заметит каждый: подставьте `SoftmaxStepper(pool, seq, 0, q, scale)` и снимите маску. Поэтому проверки и заполняют пул NaN.
+Здесь дороже обходится забытая маска: на последнем шаге разность почти вчетверо больше. Но коварны обе ошибки: ответ остаётся похожим на правду, ни одно число не бросается в глаза. Без маски выходит ещё и так, что чужие ключи задают максимум, и все веса своих токенов уменьшаются. А с запросом из начала урока ошибку заметит каждый: подставьте `SoftmaxStepper(pool, seq, 0, q, scale)` и снимите маску. Поэтому проверки и заполняют пул NaN.
 """
 
 # %% [markdown] key="steps-end" lang="en"
 r"""
-Both mistakes are insidious: the answer still looks plausible, and no number catches the eye. Without the mask, moreover, somebody else's keys set the maximum, and the weights of all one's own tokens shrink. With the request from the beginning of the lesson anyone would notice: put in `SoftmaxStepper(pool, seq, 0, q, scale)` and take the mask away. That is why the checks fill the pool with NaN.
+Here the forgotten mask costs more: at the last step the difference is nearly four times as large. But both mistakes are insidious: the answer still looks plausible, and no number catches the eye. Without the mask, moreover, somebody else's keys set the maximum, and the weights of all one's own tokens shrink. With the request from the beginning of the lesson anyone would notice: put in `SoftmaxStepper(pool, seq, 0, q, scale)` and take the mask away. That is why the checks fill the pool with NaN.
 """
 
 # %% [markdown] key="gqa" lang="ru"
@@ -372,7 +372,7 @@ figures.bytes_by_batch(
 r"""
 > **Ловушка: «страницы ускоряют внимание, потому что читается меньше».** Сами по себе страницы не меняют объём чтения: запрос из $L$ токенов читает $L$ токенов, лежат ли они подряд или нет, да ещё и чуть медленнее. Выигрыш в другом: больше запросов помещается, и веса читаются один раз на больший пакет. Исключение — каскад.
 
-> **Ловушка: «каскад — это одно ядро».** Во FlashInfer на каждый уровень запускается своё ядро, а затем слияние. vLLM, если каскад разрешён, включает его не раньше 256 общих токенов и 8 запросов: иначе лишние запуски дороже сбережённого чтения.
+> **Ловушка: «каскад — это одно ядро».** Во FlashInfer на каждый уровень запускается своё ядро, а затем слияние. vLLM, если каскад разрешён, включает его не раньше 256 общих токенов и 8 запросов: иначе лишние запуски дороже сэкономленного чтения.
 
 > **Ловушка: «для MLA страничные ядра заменены на ThunderMLA и FlexDecoding».** В vLLM для MLA работают FLASH_ATTN_MLA, FLASHMLA, FLASHINFER_MLA, CUTLASS_MLA и TRITON_MLA, и все они страничные. ThunderMLA — исследовательское мегаядро 2025 года, FlexDecoding — путь декода в PyTorch.
 """

@@ -11,12 +11,12 @@
 r"""
 # Один блок на многих
 
-Системный промпт бота одинаков у всех его пользователей. Ключи и значения токена зависят только от того, что стоит до него, поэтому у одинаковых начал они равны до последнего бита. С таблицами блоков делить их почти ничего не стоит: пусть несколько таблиц показывают на один и тот же физический блок.
+Системный промпт бота одинаков у всех его пользователей. Ключи и значения токена зависят только от него самого и от того, что стоит до него, поэтому у одинаковых начал они одни и те же. С таблицами блоков делить их почти ничего не стоит: пусть несколько таблиц показывают на один и тот же физический блок.
 
 После этого урока вы сможете:
 
 - проследить форк (*fork*) и копирование при записи (*copy-on-write*) по счётчикам ссылок (*reference counts*);
-- посчитать, сколько памяти сберегает общий промпт, и не ошибиться на границе блока;
+- посчитать, сколько памяти экономит общий промпт, и не ошибиться на границе блока;
 - оценить, что деление блоков даёт параллельной выборке (*parallel sampling*) и лучевому поиску (*beam search*);
 - объяснить, как vLLM и SGLang находят общие начала без всяких подсказок.
 
@@ -27,7 +27,7 @@ r"""
 r"""
 # One block for many
 
-A bot's system prompt is the same for all its users. The keys and values of a token depend only on what precedes it, so equal beginnings have them equal to the last bit. With block tables sharing costs next to nothing: let several tables point at the same physical block.
+A bot's system prompt is the same for all its users. The keys and values of a token depend only on the token itself and on what precedes it, so equal beginnings have the same ones. With block tables sharing costs next to nothing: let several tables point at the same physical block.
 
 After this lesson you can:
 
@@ -87,7 +87,7 @@ r"""
 
 Когда запрос ответвляется, копируется только таблица, а счётчик каждого её блока растёт на единицу. Данные остаются на месте.
 
-Читать общий блок можно всем. А вот писать в блок, у которого счётчик больше 1, запрещено: у соседа изменился бы его собственный текст. Поэтому сначала берётся новый блок, в него переносится содержимое, счётчик старого уменьшается, номер в таблице меняется, и только потом пишется токен.
+Читать общий блок можно всем. А вот писать в блок, у которого счётчик больше 1, запрещено: соседи затирали бы токены друг друга. Поэтому сначала берётся новый блок, в него переносится содержимое, счётчик старого уменьшается, номер в таблице меняется, и только потом пишется токен.
 
 В пуле ниже промпт из 40 токенов, то есть два с половиной блока, и три ответвления. **Шагайте ползунком и перед каждым шагом скажите, какие счётчики изменятся и возьмут ли новый блок.**
 """
@@ -98,7 +98,7 @@ r"""
 
 When a request forks, only the table is copied, and the count of each of its blocks grows by one. The data stay where they are.
 
-Everyone may read a shared block. But writing to a block whose count is above 1 is forbidden: a neighbour's own text would change. So first a new block is taken, the contents are carried over, the old block's count goes down, the id in the table is replaced, and only then is the token written.
+Everyone may read a shared block. But writing to a block whose count is above 1 is forbidden: neighbours would overwrite each other's tokens. So first a new block is taken, the contents are carried over, the old block's count goes down, the id in the table is replaced, and only then is the token written.
 
 In the pool below there is a prompt of 40 tokens, two and a half blocks, and three forks. **Step with the slider, and before each step say which counts will change and whether a new block will be taken.**
 """
@@ -247,9 +247,9 @@ A little over a microsecond is a lower bound: the block lies in 64 separate piec
 r"""
 ## Несколько ответов на один вопрос
 
-Делить можно и внутри запроса. При **параллельной выборке** несколько ответов начинаются с одного промпта. При **лучевом поиске** общего больше: лучи то и дело отбрасываются, а оставшиеся ветвятся, поэтому у всех живых лучей общее прошлое, кроме последних токенов.
+Делить можно и внутри запроса. При **параллельной выборке** несколько ответов начинаются с одного промпта. При **лучевом поиске** общего больше: одни лучи отбрасываются, другие ветвятся, поэтому у всех живых лучей прошлое общее, кроме последних токенов.
 
-Посчитаем на коротких запросах Alpaca, сколько блоков сберегает деление: доля от того, что заняли бы те же таблицы порознь. Последовательности настоящие, с форками и копиями. Неизвестно лишь, какие лучи оставит модель; мы выбираем преемников наугад, всех с равной вероятностью. **Где выигрыш больше и почему?**
+Посчитаем на коротких запросах Alpaca, сколько блоков это экономит: какую долю от того, что заняли бы те же таблицы порознь. Последовательности настоящие, с форками и копиями. Неизвестно лишь, какие лучи оставит модель; мы выбираем преемников наугад, всех с равной вероятностью. **Где выигрыш больше и почему?**
 """
 
 # %% [markdown] key="fig15" lang="en"
@@ -272,12 +272,12 @@ figures.saved_by_sharing(saved, paper.FIGURE_15)
 
 # %% [markdown] key="fig15-end" lang="ru"
 r"""
-Промпт Alpaca короткий, в среднем 19 токенов, и полных блоков в нём один или ни одного: параллельной выборке почти нечего делить. Наши числа выше тех, что в статье (рис. 15). Разброс длин промптов — наше предположение; с меньшим разбросом они ближе, но всё ещё выше. Лучи делят больше половины, и чем их больше, тем сильнее мы превышаем статью. Там лучи выбирала настоящая модель, а не жребий, и общего у них было меньше.
+Промпт Alpaca короткий, в среднем 19 токенов, и полных блоков в нём чаще всего один или ни одного: параллельной выборке почти нечего делить. Наши числа выше тех, что в статье (рис. 15). Разброс длин промптов — наше предположение; с меньшим разбросом они ближе, но всё ещё выше. При четырёх и шести лучах общего больше половины, и чем лучей больше, тем дальше наши числа от статьи. Там лучи выбирала настоящая модель, а не жребий, и общего у них было меньше.
 """
 
 # %% [markdown] key="fig15-end" lang="en"
 r"""
-Alpaca's prompts are short, 19 tokens on average, with one full block or none: parallel sampling has hardly anything to share. Our numbers are above the paper's (Fig. 15). The spread of prompt lengths is our assumption; with less of it they come closer, and still stay above. Beams share more than half, and the more there are, the further we exceed the paper. There a real model chose the beams, not chance, and they had less in common.
+Alpaca's prompts are short, 19 tokens on average, mostly with one full block or none: parallel sampling has hardly anything to share. Our numbers are above the paper's (Fig. 15). The spread of prompt lengths is our assumption; with less of it they come closer, and still stay above. Four or six beams share more than half, and the more there are, the further our numbers are from the paper's. There a real model chose the beams, not chance, and they had less in common.
 """
 
 # %% [markdown] key="apc" lang="ru"
@@ -288,7 +288,7 @@ r"""
 
 $$\text{key}_b = H(\text{key}_{b-1},\ \text{tokens}_b,\ \text{extra})$$
 
-Ключ блока зависит от ключа предыдущего, поэтому один ключ отвечает за всё начало. В $\text{extra}$ входит то, что меняет K и V или запрещает делиться: имя LoRA, хеш картинки, соль арендатора. Освобождённый блок сохраняет ключ и ждёт в очереди; если такой же промпт придёт раньше, чем блок понадобится, его просто берут обратно.
+Ключ блока зависит от ключа предыдущего, поэтому один ключ отвечает за всё начало. В $\text{extra}$ входит то, что меняет K и V или запрещает делиться: имя LoRA, хеш картинки, соль (*salt*), своя у каждого клиента. Освобождённый блок сохраняет ключ и ждёт в очереди; если такой же промпт придёт раньше, чем блок понадобится, его просто берут обратно.
 
 **Промпт из 40 токенов пришёл второй раз. Сколько токенов не придётся вычислять? А если промпт из 32?**
 """
@@ -301,7 +301,7 @@ A fork has to be asked for. But two users who come with the same prompt a minute
 
 $$\text{key}_b = H(\text{key}_{b-1},\ \text{tokens}_b,\ \text{extra})$$
 
-A block's key depends on the key before it, so one key stands for the whole beginning. $\text{extra}$ holds what changes K and V or forbids sharing: the name of a LoRA, the hash of an image, a tenant's salt. A freed block keeps its key and waits in a queue; if the same prompt comes before the block is needed, it is simply taken back.
+A block's key depends on the key before it, so one key stands for the whole beginning. $\text{extra}$ holds what changes K and V or forbids sharing: the name of a LoRA, the hash of an image, a salt (*соль*) of each tenant's own. A freed block keeps its key and waits in a queue; if the same prompt comes before the block is needed, it is simply taken back.
 
 **A prompt of 40 tokens comes a second time. How many tokens need not be computed? And a prompt of 32?**
 """

@@ -225,4 +225,4 @@ def test_a_reopened_notebook_shows_the_still_picture(open_in_lab, lab_root):
             assert "model" not in notebook.text(cell).lower()
             assert bool(picture.locator("style").count()) == is_trusted
             if cell == "explorer":
-                assert "req4 пишет, но у блока 31 владельцев 7" in notebook.text(cell)
+                assert "req4 пишет, но у блока 31 хозяев 7" in notebook.text(cell)
