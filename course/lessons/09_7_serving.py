@@ -32,9 +32,9 @@ So far the blocks held random numbers. Now they will hold the keys and values of
 
 After this lesson you can:
 
-- tell how the model and the pool meet: who reserves slots, who writes, who reads;
+- explain how the model and the pool meet: who reserves slots, who writes, who reads;
 - show that ten readers with a common prompt get the same answers several times faster;
-- explain why copy-on-write (*копирование при записи*) is a matter of security and not of thrift;
+- explain why copy-on-write (*копирование при записи*) is a matter of security, not of saving memory;
 - measure what a large batch helps with, and what it does not;
 - choose a quantiser by what the model *predicts*.
 
@@ -51,14 +51,16 @@ from paged_kv import BlockPool, Sequence, reference_attention
 from paged_kv.allocator import PoolCorrupted
 from paged_kv.checks import check
 from paged_kv.checks.sharing import run_experiment
-from paged_kv.figures.model import (
-    batch_curve,
+from paged_kv.figures.model_predictions import (
     bits_ladder,
-    first_tokens,
     layer_errors,
     layer_map,
-    pool_sizes,
     predictions,
+)
+from paged_kv.figures.model_serving import (
+    batch_curve,
+    first_tokens,
+    pool_sizes,
     sharing_times,
 )
 from paged_kv.grading.own_classes import own_classes
@@ -106,7 +108,7 @@ r"""
 r"""
 ## Where the model meets the pool
 
-The model knows nothing of caches. In each layer it hands over `q`, `k` and `v` of the new tokens and wants attention back:
+The model knows nothing about caches. In each layer it hands over `q`, `k` and `v` of the new tokens and wants attention back:
 
 1. *before* the first layer the sequence reserves slots: `Sequence.reserve(n)`. Blocks are taken here and, where the tail is shared, it is copied here;
 2. each layer writes its `k` and `v` into these slots: `BlockPool.write(layer, slots, k, v)`;
@@ -429,7 +431,7 @@ print(f"told what the last reader asked: {others.count(last)} of {len(others)}")
 
 # %% [markdown] key="leak-why" lang="ru"
 r"""
-Читатель спросил, как получить карточку, а узнал, о чём спросил **другой читатель**. Десять запросов писали начало своих вопросов в одни и те же двенадцать слотов; уцелело то, что записано последним, и все ответили на него. Сервис при этом работал: токены шли, блоки освобождались, ни одной ошибки в журнале.
+Читатель спросил, как получить карточку, а узнал, о чём спросил **другой читатель**. Десять запросов писали начало своих вопросов в одни и те же двенадцать слотов; уцелело то, что записано последним, и почти все ответили на него. Сервис при этом работал: токены шли, блоки освобождались, ни одной ошибки в журнале.
 
 Вот зачем нужны счётчики ссылок. Экономия памяти — приятное следствие, а смысл их в том, что чужой запрос не попадёт в ваш.
 
@@ -438,7 +440,7 @@ r"""
 
 # %% [markdown] key="leak-why" lang="en"
 r"""
-A reader asked how to get a card and learnt what **another reader** had asked. Ten requests wrote the beginnings of their questions into the same twelve slots; what was written last survived, and all of them answered that. The service kept working meanwhile: tokens flowed, blocks were freed, not an error in the log.
+A reader asked how to get a card and learnt what **another reader** had asked. Ten requests wrote the beginnings of their questions into the same twelve slots; what was written last survived, and nearly all of them answered that. The service kept working meanwhile: tokens flowed, blocks were freed, not an error in the log.
 
 This is what reference counts are for. Saving memory is a pleasant consequence; the point is that somebody else's request does not get into yours.
 
@@ -505,7 +507,7 @@ r"""
 
 # %% [markdown] key="batch-after" lang="en"
 r"""
-The weights are indeed shared by all: passing over them gets dearer more slowly than the batch grows. Attention is not shared: each answer has a cache of its own, and each has to read it. The longer the context, the larger attention's share, and the sooner a batch stops helping.
+The weights are indeed shared by all: the cost of a pass grows more slowly than the batch. Attention is not shared: each answer has a cache of its own, and each has to read it. The longer the context, the larger attention's share, and the sooner a batch stops helping.
 
 > **Trap.** "Twice the room in the cache, twice the tokens per second." True only while a step is busy with weights. Compare the solid lines with the dashed ones. The curve has a quirk of its own as well: the library multiplies two rows by a matrix in another way than one, and left alone a batch of two is *slower* than two answers in turn. That is why our `matmul` takes up to four rows one by one, and pads more to a multiple of four.
 """
@@ -523,7 +525,7 @@ r"""
 r"""
 ## Room is speed
 
-A batch can be large only where there are blocks for it. Eight requests: prompts of 4 to 16 tokens, answers of 6 to 12. First as before 2023: everybody has room for 48 tokens set aside, and only those run for whom it sufficed. Then by blocks, with the same pool and with a larger one.
+A batch can be large only where there are blocks for it. Eight requests: prompts of 4 to 16 tokens, answers of 6 to 12. First as before 2023: everybody has room for 48 tokens set aside, and only those that fit run at the same time. Then by blocks, with the same pool and with a larger one.
 
 Blocks are handed out as answers grow, so one day there are none. Then the latest arrival gives all of its own back and queues again: its keys and values have to be computed anew (preemption by recompute, *вытеснение с пересчётом*). **How often will that happen? What does a reserve (*watermark*) do that newcomers must not touch?**
 """
@@ -624,12 +626,12 @@ layer_map(K, V, layer=24)
 
 # %% [markdown] key="layer-errors" lang="ru"
 r"""
-Светлые линии — это выбросы, и они есть только у K. Теперь способы из [лестницы урока 09.5](09.5_quantization.ipynb#Лестница) на этих настоящих K и V: насколько меняется ответ внимания последних 32 токенов, если квантовать только K или только V. **Кому биты нужнее?**
+Жёлтые линии — это выбросы, и они есть только у K; белые лишь отделяют голову от головы. Теперь способы из [лестницы урока 09.5](09.5_quantization.ipynb#Лестница) на этих настоящих K и V: насколько меняется ответ внимания последних 32 токенов, если квантовать только K или только V. **Кому биты нужнее?**
 """
 
 # %% [markdown] key="layer-errors" lang="en"
 r"""
-The bright lines are the outliers, and K alone has them. Now the ways of [the ladder in lesson 09.5](09.5_quantization.ipynb#The-ladder) on these real K and V: how much the answer of attention changes for the last 32 tokens if only K or only V is quantised. **Who needs the bits more?**
+The yellow lines are the outliers, and K alone has them; the white ones only set the heads apart. Now the ways of [the ladder in lesson 09.5](09.5_quantization.ipynb#The-ladder) on these real K and V: how much the answer of attention changes for the last 32 tokens if only K or only V is quantised. **Who needs the bits more?**
 """
 
 # %% key="layer-errors-figure"
@@ -648,7 +650,7 @@ r"""
 
 # %% [markdown] key="layer-after" lang="en"
 r"""
-It looks like the invented data, but not in everything. Where each token or channel has a scale, an error in K is dearer, but two and a half times at the most. And with int8 and a coarse scale it is rather V that suffers. From one layer nobody would guess at "very sensitive keys".
+It looks like the invented data, but not in everything. Where each token or channel has a scale, an error in K costs more, but two and a half times as much at most. And with int8 and a coarse scale it is rather V that suffers. From one layer nobody would guess at "very sensitive keys".
 """
 
 # %% [markdown] key="schemes" lang="ru"
@@ -695,31 +697,31 @@ bits_ladder(results)
 
 # %% [markdown] key="quantised-after" lang="ru"
 r"""
-**K дороже V.** Сравните `K8 V4` и `K4 V8`, бит в них поровну: KL различается на порядок. Один слой этого не показал; ошибка в K меняет то, *на кого* смотрит внимание, и от слоя к слою это копится.
+**Ошибка в K обходится дороже, чем в V.** Сравните `K8 V4` и `K4 V8`, бит в них поровну: KL различается на порядок. Один слой этого не показал; ошибка в K меняет то, *на кого* смотрит внимание, и от слоя к слою это копится.
 
 **Окно помогает и стоит.** Два бита с окном лучше двух бит без него. Но 128 точных токенов из 512 — это четверть кэша, и по честному счёту бит такой способ дороже четырёхбитного, а предсказывает хуже. На длинном контексте окно обойдётся дешевле, но и поможет меньшей доле токенов.
 
 > **Ловушка.** «Перплексия не выросла, значит, ничего не потеряно». Посмотрите на первые столбики: у нескольких способов она почти как у точного пула, а то и *ниже*, хотя распределение сдвинулось и часть слов модель выбрала бы другие. На одном тексте перплексия улучшается и случайно. Рядом с ней всегда спрашивайте KL и долю тех же токенов.
 
-На другом процессоре ваши числа будут чуть другими: сложение в другом порядке меняет последний бит, на границе от него меняется код, а от кода — всё дальше по слоям. Поэтому способы сравнивают по средним на длинном тексте, а не по отдельным токенам.
+На другом процессоре ваши числа будут чуть другими: сложение в другом порядке меняет последний бит, на границе округления от него меняется код, а от кода — всё дальше по слоям. Поэтому способы сравнивают по средним на длинном тексте, а не по отдельным токенам.
 """
 
 # %% [markdown] key="quantised-after" lang="en"
 r"""
-**K is dearer than V.** Compare `K8 V4` and `K4 V8`, which have equal bits: KL differs by an order of magnitude. One layer did not show that; an error in K changes *whom* attention looks at, and from layer to layer this adds up.
+**An error in K costs more than one in V.** Compare `K8 V4` and `K4 V8`, which have equal bits: KL differs by an order of magnitude. One layer did not show that; an error in K changes *whom* attention looks at, and from layer to layer this adds up.
 
 **The window helps, and costs.** Two bits with a window are better than two bits without. But 128 exact tokens of 512 are a quarter of the cache, and counted honestly this way takes more bits than four-bit KIVI and predicts worse. In a long context the window costs less, but also helps a smaller share of the tokens.
 
 > **Trap.** "Perplexity has not grown, so nothing was lost." Look at the first bars: with several ways it is about that of the exact pool, or even *lower*, although the distribution has moved and some of the words would be others. On one text perplexity also improves by luck. Beside it, always ask for KL and for the share of equal tokens.
 
-On another processor your numbers will differ a little: adding in another order changes the last bit, at a border that changes a code, and the code changes everything in the layers above. So schemes are compared by means over a long text, not by single tokens.
+On another processor your numbers will differ a little: adding in another order changes the last bit, at a rounding border that changes a code, and the code changes everything in the layers above. So schemes are compared by means over a long text, not by single tokens.
 """
 
 # %% [markdown] key="not-reproduced" lang="ru"
 r"""
 ## Что на этой модели не повторилось
 
-- **«Один масштаб на весь тензор губит int8».** На слое 24 ошибка с ним примерно вдвое больше, чем с масштабом на голову: заметно, но не катастрофа. Порядок способов становится важен с четырёх бит.
+- **«Один масштаб на весь тензор губит int8».** На слое 24 ошибка с ним в полтора-два раза больше, чем с масштабом на голову: заметно, но не катастрофа. Порядок способов становится важен с четырёх бит.
 - **«FP8 точнее int8».** При тех же байтах предсказания из FP8 отошли от точных дальше, чем из int8.
 - **«int4 без хитростей ещё терпим».** Здесь простой int4 на голову менял бы каждое пятое слово; поворот Адамара или каналы KIVI при почти тех же битах возвращают большинство из них.
 
@@ -730,7 +732,7 @@ r"""
 r"""
 ## What did not reproduce on this model
 
-- **"One scale for the whole tensor ruins int8."** In layer 24 its error is about twice that of a scale per head: noticeable, but no disaster. The order of the ways begins to matter at four bits.
+- **"One scale for the whole tensor ruins int8."** In layer 24 its error is one and a half to two times that of a scale per head: noticeable, but no disaster. Which way you choose begins to matter at four bits.
 - **"FP8 is more exact than int8."** For the same bytes the predictions from FP8 moved further from the exact ones than those from int8.
 - **"int4 without tricks is still bearable."** Here plain int4 per head would change every fifth word; a Hadamard rotation or KIVI's channels bring most of them back for almost the same bits.
 
@@ -827,7 +829,7 @@ r"""
 - Без копирования при записи читателю отвечают на чужой вопрос, и ни счётчики, ни журнал этого не видят.
 - Пакет делит на всех веса, но не внимание. Место в кэше превращается в скорость с убывающей отдачей.
 - Тесный пул платит вытеснениями, запас обменивает их на размер пакета.
-- О квантовании судят по предсказаниям модели целиком: KL и доля тех же токенов, а не одна перплексия и не один слой. K дороже V; точное окно считайте в битах.
+- О квантовании судят по предсказаниям модели целиком: KL и доля тех же токенов, а не одна перплексия и не один слой. Ошибка в K обходится дороже, чем в V; точное окно тоже считайте в битах.
 - Кэш префиксов живёт в свободных блоках и никому не мешает.
 
 Код этого урока читается за вечер: [`llama.py`](../../paged_kv/model/llama.py), [`cache.py`](../../paged_kv/model/cache.py), [`scheduler.py`](../../paged_kv/model/scheduler.py), [`engine.py`](../../paged_kv/model/engine.py).
@@ -844,7 +846,7 @@ r"""
 - Without copy-on-write a reader gets the answer to somebody else's question, and neither counts nor the log show it.
 - A batch shares the weights, not attention. Room in the cache turns into speed with diminishing returns.
 - A tight pool pays in preemptions; a reserve trades them for the size of the batch.
-- Quantisation is judged by what the whole model predicts: KL and the share of equal tokens, not perplexity alone and not a single layer. K is dearer than V; count an exact window in bits.
+- Quantisation is judged by what the whole model predicts: KL and the share of equal tokens, not perplexity alone and not a single layer. An error in K costs more than one in V; count the bits of an exact window too.
 - A prefix cache lives in free blocks and is in nobody's way.
 
 The code of this lesson can be read in an evening: [`llama.py`](../../paged_kv/model/llama.py), [`cache.py`](../../paged_kv/model/cache.py), [`scheduler.py`](../../paged_kv/model/scheduler.py), [`engine.py`](../../paged_kv/model/engine.py).
