@@ -95,9 +95,12 @@ def _status(run: Run, step: int) -> str:
     return words
 
 
-def _refused(run: Run, moment: Moment) -> str:
+def _why_some_wait(run: Run, moment: Moment) -> str:
     refusal = moment.refusal
     if refusal is None:
+        # Requests that came during the step: the system has not been asked yet.
+        if moment.waiting:
+            return tr("Just arrived: room is asked for at the next step.")
         return ""
     if run.block_size:
         return tr(
@@ -132,13 +135,13 @@ def _how(run: Run) -> str:
 
 def _column(run: Run, step: int, last: int) -> str:
     moment = run.at(step)
-    refused = _refused(run, moment)
+    why = _why_some_wait(run, moment)
     mark = " ext" if moment.refusal and moment.refusal.is_external else ""
     return (
         f'<section aria-label="{escape(system_name(run.name))}"><p class="sys">'
         f"<b>{escape(system_name(run.name))}</b> <span>{escape(_how(run))}</span></p>"
         f'{_map(run, moment)}<p class="run"><b>{escape(_status(run, step))}</b></p>'
-        f'<p class="why{mark}">{escape(refused)}</p>{areas(run, step, last)}</section>'
+        f'<p class="why{mark}">{escape(why)}</p>{areas(run, step, last)}</section>'
     )
 
 

@@ -144,6 +144,18 @@ def test_arrived_requests_run_wait_or_are_done(view):
                 assert moment.running + moment.waiting == arrived - done
 
 
+def test_whoever_waits_was_refused_or_has_just_come(view):
+    arrival = np.floor(small_workload().arrival)
+    for column, run in enumerate(view.runs):
+        unasked = [
+            step for step, m in enumerate(run.moments) if m.waiting and not m.refusal
+        ]
+        for step in unasked:
+            assert run.moments[step].waiting == np.count_nonzero(arrival == step)
+        view.slider.value = unasked[0]
+        assert shown(view).all("p", "why")[column].words.startswith("Just arrived")
+
+
 def test_external_fragmentation_is_told_where_it_stops_a_request(view):
     steps = external_steps(view.runs)
     assert steps
