@@ -521,7 +521,7 @@ slots = 20 * GB // spec.bytes_per_token()
 summary([simulate(trace, s, llama) for s in paper.systems(slots, max_len=16384)])
 ```
 
-Здесь Llama-3-8B на A100 с 40 ГБ, под кэш остаётся 20 ГБ, а запросы идут вдвое чаще, чем в записи, чтобы памяти перестало хватать. Вопросы в этом чате длиннее ответов впятеро. **Какой вид потерь от этого почти исчезает у всех систем?**
+Здесь Llama-3-8B на A100 с 40 ГБ, под кэш остаётся 20 ГБ, а запросы идут вдвое чаще, чем в записи, чтобы памяти перестало хватать. Вопросы в этом чате длиннее ответов впятеро. **Какой вид потерь от этого станет в несколько раз меньше у всех трёх систем Orca?**
 """
 
 # %% [markdown] key="trace" lang="en"
@@ -539,7 +539,7 @@ slots = 20 * GB // spec.bytes_per_token()
 summary([simulate(trace, s, llama) for s in paper.systems(slots, max_len=16384)])
 ```
 
-This is Llama-3-8B on an A100 with 40 GB, of which 20 GB are left for the cache, and requests come twice as often as recorded, so that memory becomes scarce. In this chat questions are five times as long as answers. **Which kind of waste all but disappears in every system because of that?**
+This is Llama-3-8B on an A100 with 40 GB, of which 20 GB are left for the cache, and requests come twice as often as recorded, so that memory becomes scarce. In this chat questions are five times as long as answers. **Which kind of waste becomes several times smaller in all three Orca systems because of that?**
 """
 
 # %% [markdown] key="engines" lang="ru"
