@@ -77,7 +77,8 @@ def points(exercise: str, *objects: object) -> int:
 def progress() -> Note:
     """Return how many exercises have passed since the kernel was started.
 
-    Optional ones are listed, and not counted.
+    Each notebook has a kernel of its own and knows of its own checks only. Optional
+    exercises are listed, and not counted.
     """
     required = [e for e in EXERCISES.values() if not e.optional]
     n = sum(_states.get(e.id) == "passed" for e in required)
@@ -90,7 +91,9 @@ def progress() -> Note:
     lines = []
     for e in EXERCISES.values():
         name = f"{e.id} {e.title()}" + (f" ({tr('optional')})" if e.optional else "")
-        lines.append(f"{name}: {state_word(_states.get(e.id, ''))}")
+        state = _states.get(e.id)
+        word = state_word(state) if state else tr("not checked in this notebook yet")
+        lines.append(f"{name}: {word}")
     return Note(title, tuple(lines))
 
 

@@ -2,6 +2,7 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from paged_kv.checks.report import Note, Report, Section
 from paged_kv.messages import language, use_language
 from tests.checks.student import ASKED, answer, changed_source, right_source, run_cell
 
+CASES = Path(__file__).parents[2] / "paged_kv" / "checks" / "cases"
 UNTOUCHED = """
 class BlockPool:
     def __init__(self, num_blocks, n_layers, n_kv_heads, head_dim, block_size=16,
@@ -256,7 +258,7 @@ def test_progress_counts_what_passed_last():
     lines = dict(line.rsplit(": ", 1) for line in repr(progress()).splitlines()[1:])
     assert [state for title, state in lines.items() if title[:4] <= "09.3"] == [
         "not right yet",
-        "not started",
+        "not checked in this notebook yet",
         "passed",
     ]
 
@@ -304,3 +306,9 @@ def test_a_student_never_sees_an_exception():
     cell = run_cell(source)
     report = check("09.3", cell["Sequence"], cell["prefix_sharing"])
     assert report.state == "wrong"
+
+def test_comments_in_shown_lines_are_translated():
+    lines = re.compile(r"\.(?:do|attempt)\(\s*f?\"[^\"\n]*  # ")
+    for file in sorted(CASES.glob("*.py")):
+        found = lines.search(file.read_text(encoding="utf-8"))
+        assert not found, f"{file.name}: {found[0]}…: give the comment as `note`"
