@@ -307,6 +307,7 @@ def test_a_student_never_sees_an_exception():
     report = check("09.3", cell["Sequence"], cell["prefix_sharing"])
     assert report.state == "wrong"
 
+
 def test_comments_in_shown_lines_are_translated():
     lines = re.compile(r"\.(?:do|attempt)\(\s*f?\"[^\"\n]*  # ")
     for file in sorted(CASES.glob("*.py")):

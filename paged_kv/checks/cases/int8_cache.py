@@ -29,7 +29,7 @@ def exact_tail(s: Script) -> None:
     s.do(f"cache = Int8Cache({HEADS}, {DIM}, block_size=4)")
     s.do("k = kv()")
     s.do("cache.append(k)")
-    s.do("k[:] = 0  # an engine uses its buffer again for the next token")
+    s.do("k[:] = 0", tr("an engine uses its buffer again for the next token"))
     s.do("read = cache.read()")
     if not np.asarray(s.names["read"]).any():
         raise Wrong(

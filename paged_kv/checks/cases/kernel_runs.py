@@ -53,7 +53,8 @@ def batch(s: Script) -> None:
 def nan_in_empty_slots(s: Script) -> None:
     """Check that NaN beyond the length does not reach the result."""
     _batch(s, 2, 1, TABLES[:1], [6])
-    s.do("k_cache[3, 2:] = v_cache[3, 2:] = torch.nan  # block 3 holds tokens 4 and 5")
+    note = tr("block 3 holds tokens 4 and 5")
+    s.do("k_cache[3, 2:] = v_cache[3, 2:] = torch.nan", note)
     out = _launch(s)
     if np.isnan(out).any():
         raise Wrong(
@@ -270,6 +271,10 @@ def _program() -> str:
     return tr("09.6, “One program instance”")
 
 
+def _layout() -> str:
+    return tr("09.6, “Why the layout matters”")
+
+
 def _loop() -> str:
     return tr("09.2, “Why softmax does not split”")
 
@@ -291,7 +296,7 @@ KERNEL_CASES = (
     ),
     Case(
         lambda: tr("addresses beyond 32 bits"),
-        _program,
+        _layout,
         far_block,
     ),
 )
