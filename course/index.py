@@ -84,7 +84,7 @@ r"""
 r"""
 ## Если не получается
 
-- Откройте подсказки в упражнении по одной: каждая следующая говорит больше.
+- Спрашивайте подсказки по одной: `hint("09.1", 1)`, потом `2` и `3`; каждая следующая говорит больше.
 - Возьмите лист бумаги, пул из четырёх блоков и проследите таблицу блоков токен за токеном.
 - Странности после многих правок лечит **Kernel → Restart Kernel and Run All Cells**.
 - Отложите и идите дальше: следующие упражнения стоят на готовых классах модуля, а не на вашем решении.
@@ -94,7 +94,7 @@ r"""
 r"""
 ## When you are stuck
 
-- Open the hints of the exercise one by one: each says more than the one before.
+- Ask for the hints one by one: `hint("09.1", 1)`, then `2` and `3`; each says more than the one before.
 - Take a sheet of paper and a pool of four blocks, and follow the block table token by token.
 - If things turn strange after many edits, **Kernel → Restart Kernel and Run All Cells** helps.
 - Leave it and go on: the next exercises stand on the module's own classes, not on your solution.

@@ -14,7 +14,7 @@ r"""
 
 Ключи и значения запроса лежат в блоках, а блоки разбросаны по всему пулу. Обычное внимание к этому не готово: ему подавай $K$ и $V$ сплошными массивами. Можно собирать их заново, но тогда на каждом шаге декода (*decode*) придётся копировать весь кэш запроса ради одного токена.
 
-PagedAttention ничего не собирает. (Страница, *page*, — это тот же блок: имя взято у страничной памяти операционных систем.) Она идёт по таблице блоков, читает каждый блок там, где он лежит, добавляет его вклад и идёт дальше. Вы напишете две функции:
+PagedAttention ничего не собирает: она идёт по таблице блоков, читает каждый блок там, где он лежит, добавляет его вклад и переходит к следующему. (Страница, *page*, — это тот же блок: имя взято у страничной памяти операционных систем.) Вы напишете две функции:
 
 - `reference_attention` — внимание по сплошным массивам, прямо по формуле; с ней будем сверяться;
 - `paged_attention` — то же самое по блокам.
@@ -28,7 +28,7 @@ r"""
 
 The keys and values of a request lie in blocks, and the blocks are scattered all over the pool. Plain attention is not ready for that: it wants $K$ and $V$ as contiguous arrays. They could be collected anew, but then every step of decode (*декод*) would copy the whole cache of the request for the sake of one token.
 
-PagedAttention collects nothing. (A *page* is the same thing as a block, a name taken from the paged memory of operating systems.) It walks the block table, reads each block where it lies, adds its share and moves on. You will write two functions:
+PagedAttention collects nothing: it walks the block table, reads each block where it lies, adds its share and moves on. (A *page* is the same thing as a block, a name taken from the paged memory of operating systems.) You will write two functions:
 
 - `reference_attention`, attention over contiguous arrays, straight from the formula: something to compare with;
 - `paged_attention`, the same by blocks.

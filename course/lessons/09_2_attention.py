@@ -15,7 +15,7 @@ r"""
 
 После этого урока вы сможете:
 
-- вести softmax по частям с тремя величинами, $m$, $\ell$ и $\mathrm{acc}$;
+- вычислять softmax по частям, помня лишь три величины, $m$, $\ell$ и $\mathrm{acc}$;
 - точно сливать внимание по разным кускам одной последовательности, в любом порядке;
 - объяснить Flash-Decoding и каскадное внимание (*cascade attention*) одной и той же операцией;
 - сказать, сколько байт читает каждый способ.
@@ -31,7 +31,7 @@ A request's cache is scattered over the pool. One could first collect keys and v
 
 After this lesson you can:
 
-- carry a softmax through in parts with three quantities, $m$, $\ell$ and $\mathrm{acc}$;
+- compute a softmax in parts, remembering only three quantities, $m$, $\ell$ and $\mathrm{acc}$;
 - merge attention over different pieces of one sequence exactly, in any order;
 - explain Flash-Decoding and cascade attention (*каскадное внимание*) by one and the same operation;
 - say how many bytes each way reads.

@@ -11,13 +11,13 @@
 r"""
 # Один блок на многих
 
-Системный промпт бота одинаков у всех его пользователей. Ключи и значения токена зависят только от него самого и от того, что стоит до него, поэтому у одинаковых начал они одни и те же. С таблицами блоков делить их почти ничего не стоит: пусть несколько таблиц показывают на один и тот же физический блок.
+Системный промпт бота одинаков у всех его пользователей. Ключи и значения токена зависят только от него самого и от того, что стоит до него, поэтому у одинаковых начал они одни и те же. С таблицами блоков делиться ими почти ничего не стоит: пусть несколько таблиц указывают на один и тот же физический блок.
 
 После этого урока вы сможете:
 
 - проследить форк (*fork*) и копирование при записи (*copy-on-write*) по счётчикам ссылок (*reference counts*);
 - посчитать, сколько памяти экономит общий промпт, и не ошибиться на границе блока;
-- оценить, что деление блоков даёт параллельной выборке (*parallel sampling*) и лучевому поиску (*beam search*);
+- оценить, сколько памяти общие блоки экономят при параллельной выборке (*parallel sampling*) и лучевом поиске (*beam search*);
 - объяснить, как vLLM и SGLang находят общие начала без всяких подсказок.
 
 Понадобится [урок 09.1](09.1_blocks.ipynb).
@@ -33,7 +33,7 @@ After this lesson you can:
 
 - follow a fork (*форк*) and copy-on-write (*копирование при записи*) by the reference counts (*счётчики ссылок*);
 - work out how much memory a shared prompt saves, and get it right at a block boundary;
-- estimate what sharing blocks gives parallel sampling (*параллельная выборка*) and beam search (*лучевой поиск*);
+- estimate how much memory shared blocks save in parallel sampling (*параллельная выборка*) and beam search (*лучевой поиск*);
 - explain how vLLM and SGLang find common beginnings without being told.
 
 You need [lesson 09.1](09.1_blocks.ipynb).
@@ -247,7 +247,7 @@ A little over a microsecond is a lower bound: the block lies in 64 separate piec
 r"""
 ## Несколько ответов на один вопрос
 
-Делить можно и внутри запроса. При **параллельной выборке** несколько ответов начинаются с одного промпта. При **лучевом поиске** общего больше: одни лучи отбрасываются, другие ветвятся, поэтому у всех живых лучей прошлое общее, кроме последних токенов.
+Делиться блоками можно и внутри одного запроса. При **параллельной выборке** несколько ответов начинаются с одного промпта. При **лучевом поиске** общего больше: одни лучи отбрасываются, другие ветвятся, поэтому у всех живых лучей прошлое общее, кроме последних токенов.
 
 Посчитаем на коротких запросах Alpaca, сколько блоков это экономит: какую долю от того, что заняли бы те же таблицы порознь. Последовательности настоящие, с форками и копиями. Неизвестно лишь, какие лучи оставит модель; мы выбираем преемников наугад, всех с равной вероятностью. **Где выигрыш больше и почему?**
 """
@@ -256,7 +256,7 @@ r"""
 r"""
 ## Several answers to one question
 
-One can share within a request too. In **parallel sampling** several answers begin with one prompt. In **beam search** more is common: beams are dropped all the time and the remaining ones branch, so all living beams have the same past except for the last tokens.
+Blocks can be shared within one request too. In **parallel sampling** several answers begin with one prompt. In **beam search** more is common: beams are dropped all the time and the remaining ones branch, so all living beams have the same past except for the last tokens.
 
 Let us work out on Alpaca's short requests how many blocks sharing saves: a share of what the same tables would take apart. The sequences are real, with forks and copies. Only which beams a model would keep is unknown; we pick successors at random, all equally likely. **Where is more saved, and why?**
 """
@@ -284,7 +284,7 @@ Alpaca's prompts are short, 19 tokens on average, mostly with one full block or 
 r"""
 ## Когда никто не просил делить
 
-Форк нужно попросить. А два пользователя, пришедшие с одним промптом с разницей в минуту, ничего друг о друге не знают. **Автоматическое кэширование префиксов** (*automatic prefix caching*) в vLLM находит общее само: у каждого **полного** блока есть ключ
+О форке нужно попросить. А два пользователя, пришедшие с одним промптом с разницей в минуту, ничего друг о друге не знают. **Автоматическое кэширование префиксов** (*automatic prefix caching*) в vLLM находит общее само: у каждого **полного** блока есть ключ
 
 $$\text{key}_b = H(\text{key}_{b-1},\ \text{tokens}_b,\ \text{extra})$$
 
