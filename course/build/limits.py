@@ -1,5 +1,6 @@
 """What fits a screen: lengths of cells and outputs, and the sizes of files."""
 
+import ast
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
@@ -8,8 +9,9 @@ from typing import Any
 
 # A reader sees about this much at once.
 CELL_LINES = 15
-# Of a lesson's cell; longer is refused. The listing shows what is between the two.
-CELL_LINES_AT_MOST = 45
+# Of a lesson's cell, its imports aside; longer is refused. The listing shows what is
+# between the two.
+CELL_LINES_AT_MOST = 25
 OUTPUT_LINES = 50
 OUTPUT_PIXELS = 700
 NOTEBOOK_BYTES = 1_500_000
@@ -22,8 +24,9 @@ def length_problems(notebook: Any, kind: str) -> list[str]:
     """
     problems = []
     for cell in notebook.cells:
-        count = len(cell.source.splitlines()) if cell.cell_type == "code" else 0
-        if kind == "lessons" and count > CELL_LINES_AT_MOST:
+        is_code = kind == "lessons" and cell.cell_type == "code"
+        count = _lines_to_read(cell.source) if is_code else 0
+        if count > CELL_LINES_AT_MOST:
             problems.append(
                 f"[{cell.id}] a cell of {count} lines, more than {CELL_LINES_AT_MOST}"
             )
@@ -38,6 +41,15 @@ def length_problems(notebook: Any, kind: str) -> list[str]:
                 f" more than {OUTPUT_PIXELS}"
             )
     return problems
+
+
+def _lines_to_read(source: str) -> int:
+    """Return the lines of Python code, without its imports."""
+    imports = 0
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports += (node.end_lineno or node.lineno) - node.lineno + 1
+    return len(source.splitlines()) - imports
 
 
 def _extent(outputs: list[Any]) -> tuple[int, int]:

@@ -64,12 +64,18 @@ def test_an_output_that_fits(course, outputs):
 
 
 def test_a_lesson_has_no_endless_cell(course):
-    course.edit("lesson", "from pathlib", "x = 1\n" * 45 + "from pathlib")
+    course.edit("lesson", "from pathlib", "x = 1\n" * 25 + "from pathlib")
     problems = course.run("notebooks", "lessons")
-    fault = "[numbers] a cell of 49 lines, more than 45"
+    fault = "[numbers] a cell of 28 lines, more than 25"
     assert problems == [
         f"notebooks/{lang}/09.0_memory.ipynb: {fault}" for lang in ("ru", "en")
     ]
+
+
+def test_imports_do_not_make_a_cell_endless(course):
+    imports = "import re\nfrom math import (\n    pi,\n)\n" * 10
+    course.edit("lesson", "from pathlib", f"{imports}from pathlib")
+    assert course.run("notebooks", "lessons") == []
 
 
 def test_a_notebook_that_is_too_large(course, monkeypatch):
