@@ -146,7 +146,7 @@ r"""
 r"""
 ## What the scales cost
 
-Scales have to be kept somewhere too, and the smaller the groups, the more of them there are. That is why "four bits" hardly ever means exactly four. Here and below bits are counted like this: a block is really quantised, and the bytes of everything that came out are added up.
+Scales have to be kept somewhere too, and the smaller the groups, the more of them there are. That is why “four bits” hardly ever means exactly four. Here and below bits are counted like this: a block is really quantised, and the bytes of everything that came out are added up.
 
 The ways that we shall meet:
 
@@ -354,7 +354,7 @@ There are no more exact blocks than requests: one tail for each. Copy-on-write (
 r"""
 ## Где сидят выбросы
 
-Нормально распределённый блок — слишком удобный случай. У настоящих моделей K устроен иначе: несколько **каналов-выбросов** в каждой голове гораздо крупнее остальных, причём почти целиком за счёт постоянного смещения. Находятся они там, где RoPE вращает медленнее всего. У V такого нет. Первый токен запроса, «сток внимания», мал и в K, и в V.
+Нормально распределённый блок — слишком удобный случай. У настоящих моделей K устроен иначе: несколько **каналов-выбросов** в каждой голове гораздо крупнее остальных, причём почти целиком за счёт постоянного смещения. Находятся они там, где RoPE (позиционное кодирование вращением) поворачивает медленнее всего. У V такого нет. Первый токен запроса, «сток внимания», мал и в K, и в V.
 
 Возьмём синтетические K и V с такими же свойствами; силу выброса можно менять. **Какой масштаб тут поможет: на голову, на токен или на канал?**
 """
@@ -363,7 +363,7 @@ r"""
 r"""
 ## Where the outliers sit
 
-A normally distributed block is too easy a case. In real models K looks different: a few **outlier channels** in each head are much larger than the others, and almost all of that is a constant offset. They sit where RoPE turns slowest. V has nothing of the kind. The first token of a request, the "attention sink", is small in both K and V.
+A normally distributed block is too easy a case. In real models K looks different: a few **outlier channels** in each head are much larger than the others, and almost all of that is a constant offset. They sit where RoPE, the rotary position encoding, turns slowest. V has nothing of the kind. The first token of a request, the “attention sink”, is small in both K and V.
 
 Let us take synthetic K and V with these properties; the strength of the outlier can be changed. **Which scale will help here: per head, per token or per channel?**
 """
@@ -540,14 +540,14 @@ bits_and_error(
 
 # %% [markdown] key="ladder-after" lang="ru"
 r"""
-На восьми битах все способы близки, выбор решает начиная с четырёх. Каналы KIVI и оба поворота обгоняют простой int4 в несколько раз, но и поворот проигрывает каналам: он смещение размазывает, а KIVI вычитает его вместе с минимумом группы. Таблица уровней без поворота хуже, чем с ним: числа K с выбросами совсем не нормальные. На двух битах ошибаются все.
+На восьми битах все способы близки, выбор решает начиная с четырёх. Каналы KIVI и оба поворота обгоняют простой int4 в несколько раз, но и поворот проигрывает каналам: он смещение размазывает, а KIVI вычитает его вместе с минимумом группы (правда, и битов тратит больше). Таблица уровней без поворота хуже, чем с ним: числа K с выбросами совсем не нормальные. На двух битах ошибаются все.
 
 Не читайте эту таблицу как приговор. Случайные query — суровые судьи: у настоящей модели внимание распределено иначе, и следующие слои сглаживают ошибки. Поэтому рядом стоят расхождение Кульбака–Лейблера между весами внимания и доля случаев, когда самый важный токен остался тем же. Что теряет сама модель, то есть её перплексию (*perplexity*), измеряет [урок 09.7](09.7_serving.ipynb).
 """
 
 # %% [markdown] key="ladder-after" lang="en"
 r"""
-At eight bits all ways are close; from four on the choice decides. KIVI's channels and both rotations are several times better than plain int4, but the rotations too lose to the channels: they smear the offset, while KIVI subtracts it with the minimum of its group. The codebook is worse without its rotation: numbers of a K with outliers are not normal at all. At two bits everybody is wrong.
+At eight bits all ways are close; from four on the choice decides. KIVI's channels and both rotations are several times better than plain int4, but the rotations too lose to the channels: they smear the offset, while KIVI subtracts it with the minimum of its group (and spends more bits, too). The codebook is worse without its rotation: numbers of a K with outliers are not normal at all. At two bits everybody is wrong.
 
 Do not read this table as a verdict. Random queries are harsh judges: in a real model attention is spread differently, and later layers smooth the errors. That is why the Kullback–Leibler divergence between the attention weights stands beside it, and the share of cases in which the most important token stayed the same. What the model itself loses, its perplexity (*перплексия*), is measured in [lesson 09.7](09.7_serving.ipynb).
 """
@@ -588,7 +588,7 @@ r"""
 
 # %% [markdown] key="fp8-trap" lang="en"
 r"""
-> **Trap: “moving to FP8 is one call”.** Without clamping, one number that is too large becomes NaN, and through softmax it poisons the whole answer. With clamping and an unsuitable scale, large keys simply lose their size. Nor is storage the end of it: over 128 thousand tokens vLLM's authors saw a fall from 91% to 13% on Hopper, until the *accumulation* of products was mended (vLLM's blog, "The State of FP8 KV-Cache", 2026).
+> **Trap: “moving to FP8 is one call”.** Without clamping, one number that is too large becomes NaN, and through softmax it poisons the whole answer. With clamping and an unsuitable scale, large keys simply lose their size. Nor is storage the end of it: over 128 thousand tokens vLLM's authors saw a fall from 91% to 13% on Hopper, until the *accumulation* of products was mended (vLLM's blog, “The State of FP8 KV-Cache”, 2026).
 """
 
 # %% [markdown] key="k-against-v" lang="ru"
@@ -648,7 +648,7 @@ KIVI оставляет точными последние токены, до $R 
 r"""
 ## The exact window and its honest price
 
-KIVI keeps the last tokens exact, up to $R = 128$, and that helps: most of the time a model looks back only a little. But "KIVI-2" with such a window is not two bits. **How many bits per element does it take in a cache of 256 tokens? And on average, while the cache grew to a thousand?**
+KIVI keeps the last tokens exact, up to $R = 128$, and that helps: most of the time a model looks back only a little. But “KIVI-2” with such a window is not two bits. **How many bits per element does it take in a cache of 256 tokens? And on average, while the cache grew to a thousand?**
 """
 
 # %% key="window-figure"
@@ -720,7 +720,7 @@ r"""
 r"""
 No line was confirmed. At eight bits even one scale for the whole tensor is no catastrophe if the outlier is moderate: there is room to spare. At four a scale per head does not save you either. FP8 on such data is *worse* than int8 for the same bytes, and calibration does nothing for it.
 
-Be careful with ready-made figures, too. "int8 costs 0.05–0.2 perplexity, see KIVI" is a common reference to nowhere: the KIVI paper has neither int8 nor perplexity.
+Be careful with ready-made figures, too. “int8 costs 0.05–0.2 perplexity, see KIVI” is a common reference to nowhere: the KIVI paper has neither int8 nor perplexity.
 """
 
 # %% [markdown] key="papers" lang="ru"
@@ -786,7 +786,7 @@ r"""
 r"""
 ## How many requests fit
 
-This is what it was all for. A model of the 8B class, 60 GB for the cache, 4096 tokens per request. **How many times as many requests fit with int8? And with "two bits"?**
+This is what it was all for. A model of the 8B class, 60 GB for the cache, 4096 tokens per request. **How many times as many requests fit with int8? And with “two bits”?**
 """
 
 # %% key="capacity-table"

@@ -364,7 +364,7 @@ r"""
 
 # %% [markdown] key="sharing-after" lang="en"
 r"""
-The answers agree to the token. The logits do not agree to the bit: matrices of another shape add the same numbers in another order. So the questions were chosen such that the best token is well ahead of the second everywhere; when others claim "bit for bit", ask how they did it.
+The answers agree to the token. The logits do not agree to the bit: matrices of another shape add the same numbers in another order. So the questions were chosen such that the best token is well ahead of the second everywhere; when others claim “bit for bit”, ask how they did it.
 
 This is what the readers heard; we stopped listening after twelve tokens. The model is small and reads the rules carelessly, but it answers the question that it was asked. Remember this table.
 """
@@ -466,12 +466,12 @@ print(report.message)
 
 # %% [markdown] key="leak-lesson" lang="ru"
 r"""
-> **Ловушка.** «`pool.check` проходит, значит, всё в порядке». Он сверяет счётчики с таблицами, и они сходятся: блок честно числится за одиннадцатью. Книги верны, неверно *содержимое*. Увидеть это могут лишь двое: тот, кто пишет (у блока один хозяин?), и тот, кто сравнивает ответы с ответами поодиночке. Держите обоих.
+> **Ловушка: «`pool.check` проходит, значит, всё в порядке».** Он сверяет счётчики с таблицами, и они сходятся: блок честно числится за одиннадцатью. Книги верны, неверно *содержимое*. Увидеть это могут лишь двое: тот, кто пишет (у блока один хозяин?), и тот, кто сравнивает ответы с ответами поодиночке. Держите обоих.
 """
 
 # %% [markdown] key="leak-lesson" lang="en"
 r"""
-> **Trap.** "`pool.check` passes, so all is well." It compares counts with tables, and they agree: the block is duly listed by eleven. The books are right, the *contents* are wrong. Only two can see that: the one who writes (does the block have one owner?), and the one who compares answers with those given one by one. Keep both.
+> **Trap: “`pool.check` passes, so all is well”.** It compares counts with tables, and they agree: the block is duly listed by eleven. The books are right, the *contents* are wrong. Only two can see that: the one who writes (does the block have one owner?), and the one who compares answers with those given one by one. Keep both.
 """
 
 # %% [markdown] key="batch" lang="ru"
@@ -502,14 +502,14 @@ batch_curve(batches, {32: measured[:5], 256: measured[5:]})
 r"""
 Веса и правда делятся на всех: проход по ним дорожает медленнее, чем растёт пакет. Внимание не делится: у каждого ответа свой кэш, и читать его приходится каждому. Чем длиннее контекст, тем больше доля внимания и тем раньше пакет перестаёт помогать.
 
-> **Ловушка.** «Вдвое больше места в кэше — вдвое больше токенов в секунду». Верно, только пока шаг занят весами. Сравните сплошные линии с пунктиром. Есть у кривой и своя причуда: две строки на матрицу библиотека умножает иначе, чем одну, и без ухищрений пакет из двух *медленнее* двух ответов по очереди. Поэтому наш `matmul` берёт до четырёх строк по одной, а большее дополняет до кратного четырём.
+> **Ловушка: «вдвое больше места в кэше — вдвое больше токенов в секунду».** Верно, только пока шаг занят весами. Сравните сплошные линии с пунктиром. Есть у кривой и своя причуда: две строки на матрицу библиотека умножает иначе, чем одну, и без ухищрений пакет из двух *медленнее* двух ответов по очереди. Поэтому наш `matmul` берёт до четырёх строк по одной, а большее дополняет до кратного четырём.
 """
 
 # %% [markdown] key="batch-after" lang="en"
 r"""
 The weights are indeed shared by all: the cost of a pass grows more slowly than the batch. Attention is not shared: each answer has a cache of its own, and each has to read it. The longer the context, the larger attention's share, and the sooner a batch stops helping.
 
-> **Trap.** "Twice the room in the cache, twice the tokens per second." True only while a step is busy with weights. Compare the solid lines with the dashed ones. The curve has a quirk of its own as well: the library multiplies two rows by a matrix in another way than one, and left alone a batch of two is *slower* than two answers in turn. That is why our `matmul` takes up to four rows one by one, and pads more to a multiple of four.
+> **Trap: “twice the room in the cache, twice the tokens per second”.** True only while a step is busy with weights. Compare the solid lines with the dashed ones. The curve has a quirk of its own as well: the library multiplies two rows by a matrix in another way than one, and left alone a batch of two is *slower* than two answers in turn. That is why our `matmul` takes up to four rows one by one, and pads more to a multiple of four.
 """
 
 # %% [markdown] key="capacity" lang="ru"
@@ -650,7 +650,7 @@ r"""
 
 # %% [markdown] key="layer-after" lang="en"
 r"""
-It looks like the invented data, but not in everything. Where each token or channel has a scale, an error in K costs more, but two and a half times as much at most. And with int8 and a coarse scale it is rather V that suffers. From one layer nobody would guess at "very sensitive keys".
+It looks like the invented data, but not in everything. Where each token or channel has a scale, an error in K costs more, but two and a half times as much at most. And with int8 and a coarse scale it is rather V that suffers. From one layer nobody would guess at “very sensitive keys”.
 """
 
 # %% [markdown] key="schemes" lang="ru"
@@ -701,7 +701,7 @@ r"""
 
 **Окно помогает и стоит.** Два бита с окном лучше двух бит без него. Но 128 точных токенов из 512 — это четверть кэша, и по честному счёту бит такой способ дороже четырёхбитного, а предсказывает хуже. На длинном контексте окно обойдётся дешевле, но и поможет меньшей доле токенов.
 
-> **Ловушка.** «Перплексия не выросла, значит, ничего не потеряно». Посмотрите на первые столбики: у нескольких способов она почти как у точного пула, а то и *ниже*, хотя распределение сдвинулось и часть слов модель выбрала бы другие. На одном тексте перплексия улучшается и случайно. Рядом с ней всегда спрашивайте KL и долю тех же токенов.
+> **Ловушка: «перплексия не выросла, значит, ничего не потеряно».** Посмотрите на первые столбики: у нескольких способов она почти как у точного пула, а то и *ниже*, хотя распределение сдвинулось и часть слов модель выбрала бы другие. На одном тексте перплексия улучшается и случайно. Рядом с ней всегда спрашивайте KL и долю тех же токенов.
 
 На другом процессоре ваши числа будут чуть другими: сложение в другом порядке меняет последний бит, на границе округления от него меняется код, а от кода — всё дальше по слоям. Поэтому способы сравнивают по средним на длинном тексте, а не по отдельным токенам.
 """
@@ -712,7 +712,7 @@ r"""
 
 **The window helps, and costs.** Two bits with a window are better than two bits without. But 128 exact tokens of 512 are a quarter of the cache, and counted honestly this way takes more bits than four-bit KIVI and predicts worse. In a long context the window costs less, but also helps a smaller share of the tokens.
 
-> **Trap.** "Perplexity has not grown, so nothing was lost." Look at the first bars: with several ways it is about that of the exact pool, or even *lower*, although the distribution has moved and some of the words would be others. On one text perplexity also improves by luck. Beside it, always ask for KL and for the share of equal tokens.
+> **Trap: “perplexity has not grown, so nothing was lost”.** Look at the first bars: with several ways it is about that of the exact pool, or even *lower*, although the distribution has moved and some of the words would be others. On one text perplexity also improves by luck. Beside it, always ask for KL and for the share of equal tokens.
 
 On another processor your numbers will differ a little: adding in another order changes the last bit, at a rounding border that changes a code, and the code changes everything in the layers above. So schemes are compared by means over a long text, not by single tokens.
 """
@@ -732,9 +732,9 @@ r"""
 r"""
 ## What did not reproduce on this model
 
-- **"One scale for the whole tensor ruins int8."** In layer 24 its error is one and a half to two times that of a scale per head: noticeable, but no disaster. Which way you choose begins to matter at four bits.
-- **"FP8 is more exact than int8."** For the same bytes the predictions from FP8 moved further from the exact ones than those from int8.
-- **"int4 without tricks is still bearable."** Here plain int4 per head would change every fifth word; a Hadamard rotation or KIVI's channels bring most of them back for almost the same bits.
+- **“One scale for the whole tensor ruins int8.”** In layer 24 its error is one and a half to two times that of a scale per head: noticeable, but no disaster. Which way you choose begins to matter at four bits.
+- **“FP8 is more exact than int8.”** For the same bytes the predictions from FP8 moved further from the exact ones than those from int8.
+- **“int4 without tricks is still bearable.”** Here plain int4 per head would change every fifth word; a Hadamard rotation or KIVI's channels bring most of them back for almost the same bits.
 
 The weights of this model have four bits themselves, and it is small. So this refutes nobody's paper, it is a reminder: other people's figures do not carry over to your model, in either direction. Measure your own.
 """
