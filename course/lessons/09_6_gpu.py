@@ -91,9 +91,9 @@ r"""
 
 # %% [markdown] key="two-storages" lang="en"
 r"""
-## One bookkeeping, two storages
+## One set of books, two stores
 
-Block table and reference counts are bookkeeping, and have no use for a GPU. The memory for K and V is storage, and belongs there. So `TorchBlockPool` has the bookkeeping of `BlockPool`, and tensors on any device in place of numpy arrays. `Sequence` does not notice.
+The block table and the reference counts are bookkeeping, and have no use for a GPU. The memory for K and V is storage, and belongs on one. So `TorchBlockPool` has the bookkeeping of `BlockPool`, and tensors on any device in place of numpy arrays. `Sequence` does not notice.
 
 Four requests grow in turn, in both pools at once. All slots hold NaN beforehand. **Will the block tables be equal?**
 """
@@ -127,9 +127,9 @@ r"""
 
 # %% [markdown] key="batch" lang="en"
 r"""
-## A batch in the eyes of a kernel
+## A batch as a kernel sees it
 
-There are no Python lists on a GPU. The kernels of all engines take much the same: a rectangular table `block_tables` (`int32`, a row per request, short rows padded with $-1$) and the lengths `seq_lens` (`int32`). The cache of one layer is a tensor `(num_blocks, block_size, n_kv_heads, head_dim)`, and that is simply `pool.k[layer]`.
+There are no Python lists on a GPU. The kernels of all engines take much the same input: a rectangular table `block_tables` (`int32`, a row per request, short rows padded with $-1$) and the lengths `seq_lens` (`int32`). The cache of one layer is a tensor `(num_blocks, block_size, n_kv_heads, head_dim)`, and that is simply `pool.k[layer]`.
 """
 
 # %% key="batch-tables"
@@ -711,7 +711,7 @@ r"""
 | каскад | `backends/flash_attn.py` | — | `cascade.py` |
 | MLA | `backends/mla/` | `cutlass_mla_backend.py` | `mla/` |
 
-Все они принимают таблицу блоков, и размер блока они тоже выбирают: у vLLM по умолчанию 16, FlashMLA хочет 64, CUTLASS MLA — 128, а страница SGLang по умолчанию — один токен. Каскад vLLM включает от 256 общих токенов и 8 запросов; FlashInfer запускает по ядру на уровень, а потом слияние.
+Все они принимают таблицу блоков, и размер блока они тоже выбирают: у vLLM по умолчанию 16, FlashMLA хочет 64, CUTLASS MLA — 128, а страница SGLang по умолчанию — один токен. Каскад vLLM, если он разрешён, включает не раньше 256 общих токенов и 8 запросов; FlashInfer запускает по ядру на уровень, а потом слияние.
 
 > **Ловушка: «PagedAttention — это ядро».** Ядро, с которого всё началось, уже удалено. Осталась модель памяти: пул, таблица, блоки. Ею пользуются ядра, которые написали совсем другие люди.
 """
@@ -736,7 +736,7 @@ Look for what this lesson was about in these files: vLLM's are in `vllm/v1/atten
 | cascade | `backends/flash_attn.py` | — | `cascade.py` |
 | MLA | `backends/mla/` | `cutlass_mla_backend.py` | `mla/` |
 
-All of them take a block table, and they choose the block size too: vLLM's default is 16, FlashMLA wants 64, CUTLASS MLA 128, and SGLang's default page is one token. vLLM turns cascade on from 256 common tokens and 8 requests; FlashInfer launches a kernel per level, then a merge.
+All of them take a block table, and they choose the block size too: vLLM's default is 16, FlashMLA wants 64, CUTLASS MLA 128, and SGLang's default page is one token. vLLM, where cascade is allowed, uses it from 256 common tokens and 8 requests on; FlashInfer launches a kernel per level, then a merge.
 
 > **Trap: “PagedAttention is a kernel”.** The kernel that it all began with has been removed. What remains is the memory model: pool, table, blocks. Kernels written by quite different people use it.
 """

@@ -115,12 +115,15 @@ class PrefixTree(StoredWidget):
         if not words:
             self._say(tr("The prompt is empty."))
             return
+        if len(words) > self._num_blocks:
+            self._say(tr("The prompt is longer than the whole pool."))
+            return
         tokens = [self._words.setdefault(word, len(self._words)) for word in words]
         evicted = self.cache.stats.evictions
         try:
             seq, n_cached = self.cache.admit(text, tokens)
-        except OutOfBlocks as error:
-            self._say(tr("There is no room: {error}.", error=error))
+        except OutOfBlocks:
+            self._say(tr("There is no room, even with every unlocked leaf evicted."))
             return
         self.cache.publish(seq, tokens)
         if keep:
