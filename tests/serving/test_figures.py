@@ -13,7 +13,7 @@ import pytest
 from IPython import display as ipython
 
 import paged_kv.figures
-from paged_kv.figures import memory
+from paged_kv.figures import memory, prefix_cache
 from paged_kv.figures.style import Described, subplots
 from paged_kv.model.measure import Quality, StepTime
 from paged_kv.serving import ALPACA, BuddyAllocator, paper, poisson_workload, simulate
@@ -176,3 +176,16 @@ def test_the_shares_in_words_are_those_of_the_results(results, speak):
     text = memory.memory_shares(results, paper.FIGURE_2).text
     for result in results:
         assert f"{100 * result.shares['tokens']:.1f}" in text
+
+
+def test_the_table_of_hit_rates_has_a_row_per_line_of_the_figure(speak):
+    speak("en")
+    rates = {"x": {"a": [0.5, 0.25], "b": [1, 0]}, "y": {"a": [0.125, 0], "b": [0, 0]}}
+    table = prefix_cache.hit_rate_table([16, 2048], rates, "caption")
+    assert table.heads == ["", "16", "2048"]
+    assert table.rows[:3] == [
+        ("x, a", "50.0", "25.0"),
+        ("x, b", "100.0", "0.0"),
+        ("y, a", "12.5", "0.0"),
+    ]
+    assert len(table.rows) == 4
