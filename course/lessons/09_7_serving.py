@@ -854,6 +854,8 @@ r"""
 - О квантовании судят по предсказаниям модели целиком: KL и доля тех же токенов, а не одна перплексия и не один слой. Ошибка в K обходится дороже, чем в V; точное окно тоже считайте в битах.
 - Кэш префиксов живёт в свободных блоках и никому не мешает.
 
+Это последний урок модуля: `progress()` из `paged_kv.checks` покажет, какие упражнения ещё ждут вас, а [карта](../index.ipynb) — к какому уроку вернуться. Модуль 10 поведёт дальше: обслуживание на многих картах и спекулятивное декодирование.
+
 Код этого урока читается за вечер: [`llama.py`](../../paged_kv/model/llama.py), [`cache.py`](../../paged_kv/model/cache.py), [`scheduler.py`](../../paged_kv/model/scheduler.py), [`engine.py`](../../paged_kv/model/engine.py).
 
 **Источники.** Kwon et al., [PagedAttention](https://arxiv.org/abs/2309.06180), SOSP'23: §4.4 (форки), §4.5 (вытеснение). Yu et al., Orca, OSDI'22: пакетирование по шагам. Agrawal et al., [Sarathi-Serve](https://arxiv.org/abs/2403.02310), OSDI'24: префилл по частям. Allal et al., [SmolLM2](https://arxiv.org/abs/2502.02737): модель, лицензия Apache-2.0.
@@ -870,6 +872,8 @@ r"""
 - A tight pool pays in preemptions; a reserve trades them for the size of the batch.
 - Quantisation is judged by what the whole model predicts: KL and the share of equal tokens, not perplexity alone and not a single layer. An error in K costs more than one in V; count the bits of an exact window too.
 - A prefix cache lives in free blocks and is in nobody's way.
+
+This is the last lesson of the module: `progress()` of `paged_kv.checks` shows which exercises still wait for you, and the [map](../index.ipynb) which lesson to return to. Module 10 leads on, to serving on many cards and speculative decoding.
 
 The code of this lesson can be read in an evening: [`llama.py`](../../paged_kv/model/llama.py), [`cache.py`](../../paged_kv/model/cache.py), [`scheduler.py`](../../paged_kv/model/scheduler.py), [`engine.py`](../../paged_kv/model/engine.py).
 
