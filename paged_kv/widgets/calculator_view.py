@@ -79,9 +79,10 @@ def rate(tokens_per_second: float) -> str:
 
 def _numbers(plan: Plan) -> list[tuple[str, str, str]]:
     spec, block = plan.spec, plan.spec.block_size
-    useful = number(100 * plan.context / plan.max_len, 1)
-    gain = "–"
+    useful = gain = "–"
     if plan.reserved:
+        percent = number(100 * plan.context / plan.max_len, 1)
+        useful = tr("{percent}% of the slots used", percent=percent)
         gain = tr("{n} times as many", n=number(plan.paged / plan.reserved, 1))
     return [
         (
@@ -94,11 +95,7 @@ def _numbers(plan: Plan) -> list[tuple[str, str, str]]:
             size(spec.bytes_per_block()),
             tr("all layers, K and V") if spec.n_tensors == 2 else tr("all layers, MLA"),
         ),
-        (
-            tr("Fit, reserved"),
-            number(plan.reserved),
-            tr("{percent}% of the slots used", percent=useful),
-        ),
+        (tr("Fit, reserved"), number(plan.reserved), useful),
         (tr("Fit, paged"), number(plan.paged), gain),
         (
             tr("Reading one request's KV"),

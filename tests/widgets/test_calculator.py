@@ -160,6 +160,7 @@ def test_nothing_is_compared_with_none():
     assert facts(KVCalculator("deepseek-v3"))["Fit, paged"] == ("0", "–")
     only_paged = facts(KVCalculator(batch=1, memory=21 * GB, max_len=65536))
     assert only_paged["Fit, paged"][1] == "–"
+    assert only_paged["Fit, reserved"] == ("0", "–")
 
 
 def test_own_spec_keeps_its_name():
