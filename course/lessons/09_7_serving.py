@@ -854,7 +854,7 @@ r"""
 - О квантовании судят по предсказаниям модели целиком: KL и доля тех же токенов, а не одна перплексия и не один слой. Ошибка в K обходится дороже, чем в V; точное окно тоже считайте в битах.
 - Кэш префиксов живёт в свободных блоках и никому не мешает.
 
-Это последний урок модуля: `progress()` из `paged_kv.checks` покажет, какие упражнения ещё ждут вас, а [карта](../index.ipynb) — к какому уроку вернуться. Модуль 10 поведёт дальше: обслуживание на многих картах и спекулятивное декодирование.
+Это последний урок модуля: `progress()` из `paged_kv.checks` покажет, какие упражнения ещё ждут вас, а [карта](../index.ipynb) — к какому уроку вернуться. Модуль 10 поведёт дальше: распределённое обслуживание и спекулятивное декодирование.
 
 Код этого урока читается за вечер: [`llama.py`](../../paged_kv/model/llama.py), [`cache.py`](../../paged_kv/model/cache.py), [`scheduler.py`](../../paged_kv/model/scheduler.py), [`engine.py`](../../paged_kv/model/engine.py).
 
@@ -873,7 +873,7 @@ r"""
 - Quantisation is judged by what the whole model predicts: KL and the share of equal tokens, not perplexity alone and not a single layer. An error in K costs more than one in V; count the bits of an exact window too.
 - A prefix cache lives in free blocks and is in nobody's way.
 
-This is the last lesson of the module: `progress()` of `paged_kv.checks` shows which exercises still wait for you, and the [map](../index.ipynb) which lesson to return to. Module 10 leads on, to serving on many cards and speculative decoding.
+This is the last lesson of the module: `progress()` of `paged_kv.checks` shows which exercises still wait for you, and the [map](../index.ipynb) which lesson to return to. Module 10 leads on, to distributed serving and speculative decoding.
 
 The code of this lesson can be read in an evening: [`llama.py`](../../paged_kv/model/llama.py), [`cache.py`](../../paged_kv/model/cache.py), [`scheduler.py`](../../paged_kv/model/scheduler.py), [`engine.py`](../../paged_kv/model/engine.py).
 
