@@ -277,7 +277,7 @@ r"""
 
 # %% [markdown] key="fig15-end" lang="en"
 r"""
-Alpaca's prompts are short, 19 tokens on average, mostly with one full block or none: parallel sampling has hardly anything to share. Our numbers are above the paper's (Fig. 15). The spread of prompt lengths is our assumption; with less of it they come closer, and still stay above. Four or six beams share more than half, and the more there are, the further our numbers are from the paper's. There a real model chose the beams, not chance, and they had less in common.
+Alpaca's prompts are short, 19 tokens on average, with one full block or none as a rule: parallel sampling has hardly anything to share. Our numbers are above the paper's (Fig. 15). The spread of prompt lengths is our assumption; with less of it they come closer, and still stay above. Four or six beams share more than half, and the more there are, the further our numbers are from the paper's. There a real model chose the beams, not chance, and they had less in common.
 """
 
 # %% [markdown] key="apc" lang="ru"
