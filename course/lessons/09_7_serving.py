@@ -824,22 +824,22 @@ The first turn pays for everything, the others for what is new. And notice: in t
 r"""
 ## Как это устроено в движках
 
-- **vLLM**: цикл стоит в `vllm/v1/engine/core.py`: спланировать шаг, выполнить модель, разобрать выход. Планировщик, `vllm/v1/core/sched/scheduler.py`, не различает префилл и декод: на шаг даётся бюджет токенов, и каждый запрос получает из него столько, сколько ему осталось вычислить.
+- **vLLM**: цикл живёт в `vllm/v1/engine/core.py`: спланировать шаг, выполнить модель, разобрать выход. Планировщик, `vllm/v1/core/sched/scheduler.py`, не различает префилл и декод: на шаг даётся бюджет токенов, и каждый запрос получает из него столько, сколько ему осталось вычислить.
 - **SGLang**: планировщик — `python/sglang/srt/managers/scheduler.py`. Пока видеокарта считает один пакет, процессор готовит следующий (`event_loop_overlap`).
 - **FlashInfer** запросов не ведёт: раз за шаг он составляет план по таблицам всего пакета (`plan`), а затем выполняет его в каждом слое (`run`); то и другое — в `flashinfer/decode.py`.
 
-Наш планировщик поступает, как у vLLM: бюджет токенов, префилл частями, вытеснение с пересчётом. Но у нас шаги идут строго один за другим, а внимание считается запрос за запросом; ядро берёт весь пакет за один запуск ([урок 09.6](09.6_gpu.ipynb)).
+Наш планировщик устроен так же, как у vLLM: бюджет токенов, префилл по частям, вытеснение с пересчётом. Но у нас шаги идут строго один за другим, а внимание считается запрос за запросом; ядро берёт весь пакет за один запуск ([урок 09.6](09.6_gpu.ipynb)).
 """
 
 # %% [markdown] key="engines" lang="en"
 r"""
 ## How the engines do it
 
-- **vLLM**: the loop stands in `vllm/v1/engine/core.py`: schedule a step, run the model, take in its output. The scheduler, `vllm/v1/core/sched/scheduler.py`, does not tell prefill from decode: a step has a budget of tokens, and each request gets as many of them as it still has to compute.
+- **vLLM**: the loop is in `vllm/v1/engine/core.py`: schedule a step, run the model, process its output. The scheduler, `vllm/v1/core/sched/scheduler.py`, makes no difference between prefill and decode: a step has a budget of tokens, and each request gets as many of them as it still has to compute.
 - **SGLang**: the scheduler is `python/sglang/srt/managers/scheduler.py`. While the GPU computes one batch, the CPU prepares the next (`event_loop_overlap`).
 - **FlashInfer** keeps no requests: once per step it makes a plan from the tables of the whole batch (`plan`), and then carries it out in each layer (`run`); both are in `flashinfer/decode.py`.
 
-Our scheduler does as vLLM's does: a budget of tokens, prefill in chunks, preemption by recompute. But here steps follow strictly one after another, and attention is computed request by request; a kernel takes the whole batch in one launch ([lesson 09.6](09.6_gpu.ipynb)).
+Our scheduler works as vLLM's does: a budget of tokens, chunked prefill, preemption by recompute. But here steps follow strictly one after another, and attention is computed request by request; a kernel takes the whole batch in one launch ([lesson 09.6](09.6_gpu.ipynb)).
 """
 
 # %% [markdown] key="summary" lang="ru"
