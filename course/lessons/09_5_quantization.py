@@ -195,7 +195,7 @@ for quantizer, tokens in formats:
     sizes = [number(bits, 3), number(share, 2), size(elements * bits / 8, 1)]
     rows.append([quantizer.name, str(tokens), *sizes])
 heads = [tr("quantiser"), tr("tokens in a block"), tr("bits per element")]
-heads += [tr("of them parameters, %"), tr("4096 tokens")]
+heads += [tr("of which parameters, %"), tr("4096 tokens")]
 Table.from_rows(heads, rows, tr("Bits per element, everything counted"))
 
 # %% [markdown] key="tail" lang="ru"
