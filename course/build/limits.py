@@ -45,8 +45,10 @@ def length_problems(notebook: Any, kind: str) -> list[str]:
 
 def _lines_to_read(source: str) -> int:
     """Return the lines of Python code, without its imports."""
+    # IPython's own commands are no Python, and are read as a line each.
+    python = re.sub(r"^(\s*)(?:%\w|!).*", r"\1pass", source, flags=re.M)
     imports = 0
-    for node in ast.parse(source).body:
+    for node in ast.parse(python).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports += (node.end_lineno or node.lineno) - node.lineno + 1
     return len(source.splitlines()) - imports

@@ -327,7 +327,9 @@ Table(
         tr("instances now"): np.multiply(programs, parts),
         tr("tokens per part"): [number(32768 / n) for n in parts],
     },
-    tr("{n} tokens, 8 KV heads, 132 multiprocessors, 4 instances each", n=number(32768)),
+    tr(
+        "{n} tokens, 8 KV heads, 132 multiprocessors, 4 instances each", n=number(32768)
+    ),
 )
 
 # %% [markdown] key="splits-merge" lang="ru"

@@ -16,9 +16,9 @@ def _explain(error: BaseException, _: Script) -> Wrong | None:
             "dot-shapes",
             tr(
                 "`tl.dot(a, b)` multiplies (M, K) by (K, N). q is (GROUP, HEAD_DIM) "
-                "and a block of K is (BLOCK_SIZE, HEAD_DIM): turn it with `tl.trans`. P "
-                "is (GROUP, BLOCK_SIZE) and a block of V (BLOCK_SIZE, HEAD_DIM): they "
-                "fit as they are, P first."
+                "and a block of K is (BLOCK_SIZE, HEAD_DIM): turn it with `tl.trans`. "
+                "P is (GROUP, BLOCK_SIZE) and a block of V (BLOCK_SIZE, HEAD_DIM): "
+                "they fit as they are, P first."
             ),
         )
     if "make_shape_compatible" in text:
