@@ -88,7 +88,7 @@ def batch_curve(
     rates.xaxis.set_major_locator(MultipleLocator(4))
     rates.set_title(tr("Throughput"))
     rates.set_ylabel(tr("tokens/s"))
-    rates.legend(frameon=False, loc="upper left")
+    rates.legend(frameon=False, loc="lower right")
     for ax, (context, times) in zip(panels, steps.items(), strict=True):
         _step_bars(ax, batches, times)
         ax.set_title(tr("Step, context {n}", n=context))
