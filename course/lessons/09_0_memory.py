@@ -53,6 +53,7 @@ from paged_kv.serving import (
     Table,
     number,
     paper,
+    percent,
     poisson_workload,
     simulate,
     size,
@@ -171,7 +172,7 @@ On an 80 GB card about 60 GB are left for the cache beside the weights and the r
 # %% key="capacity"
 mean, longest = 4096, 32768
 memories = {tr("60 GB"): 60 * GB, tr("60 GiB"): 60 * GiB}
-print(f"reserved and filled: {number(100 * mean / longest, 1)} %")
+print(f"filled={percent(mean / longest, 1)}")
 Table(
     {
         tr("memory"): memories,
@@ -314,7 +315,7 @@ A request of 10 tokens in a buffer of 2048 is an extreme case of the second kind
 
 # %% key="ten-tokens"
 used, given = 10 * spec.bytes_per_token(), 2048 * spec.bytes_per_token()
-print(f"{size(used)} / {size(given)}, lost {number(100 * (1 - used / given), 1)} %")
+print(f"used={size(used)} of {size(given)} wasted={percent(1 - used / given, 1)}")
 
 # %% [markdown] key="external" lang="ru"
 r"""
@@ -338,8 +339,8 @@ But set room aside by the length of the request, and pieces come to differ. The 
 equal = MaxReservation(paper.NUM_SLOTS, paper.MAX_LEN)
 admitted = sum(equal.admit(i, length=10, remaining=100) for i in range(100))
 remainder = equal.usage().other
-print(f"buffers={admitted} remainder={remainder} slots,", end=" ")
-print(f"{number(100 * remainder / paper.NUM_SLOTS, 2)} %")
+print(f"buffers={admitted} remainder={remainder} slots", end=" ")
+print(f"({percent(remainder / paper.NUM_SLOTS, 2)})")
 
 # %% key="unequal-chunks"
 buddy = BuddyAllocator(1024)

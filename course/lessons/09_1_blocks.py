@@ -52,6 +52,7 @@ from paged_kv.serving import (
     Table,
     number,
     paper,
+    percent,
     poisson_workload,
     simulate,
     size,
@@ -152,7 +153,7 @@ slots = {
     tr("100 requests: data"): 100 * 4096,
     tr("100 requests: empty"): 100 * np.mean(empty),
 }
-print(f"empty / data = {number(100 * np.mean(empty) / 4096, 2)} %")
+print(f"empty / data = {percent(np.mean(empty) / 4096, 2)}")
 Table(
     {
         tr("what"): slots,
@@ -181,7 +182,7 @@ tokens = 32 * 1024
 table = np.zeros(spec.blocks_for(tokens), np.int32)
 cache = tokens * spec.bytes_per_token()
 print(f"entries={len(table)} table={size(table.nbytes)} cache={size(cache)}", end=" ")
-print(f"{number(100 * table.nbytes / cache, 4)} %")
+print(percent(table.nbytes / cache, 4))
 
 # %% [markdown] key="block-size" lang="ru"
 r"""

@@ -70,7 +70,7 @@ from paged_kv.quantization import (
 )
 from paged_kv.quantization.ladder import Scheme, ladder, measure
 from paged_kv.quantization.synthetic import synthetic_kv
-from paged_kv.serving import Table, number, size
+from paged_kv.serving import Table, number, percent, size
 from paged_kv.widgets.quantizer import QuantizerBench
 
 use_language("{{lang}}")
@@ -741,7 +741,7 @@ On the left is what the authors say, on the right the error of attention's outpu
 # %% key="papers-table"
 def here(*names):
     return "; ".join(
-        f"{number(bits[n], 1)}: {number(100 * damage[n].out_error)} %" for n in names
+        f"{number(bits[n], 1)}: {percent(damage[n].out_error)}" for n in names
     )
 
 

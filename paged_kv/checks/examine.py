@@ -152,7 +152,7 @@ class _Failure:
             lines = [clean(line, 120) for line in printed]
             yield Section(tr("Your code printed"), tuple(lines), is_code=True)
         if self.case:
-            yield Section(tr("Lesson"), (self.case.lesson(),))
+            yield Section(tr("Lesson"), (wrong.lesson or self.case.lesson(),))
         yield from self._right_so_far()
         yield self._next_hint()
 

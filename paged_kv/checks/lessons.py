@@ -25,6 +25,11 @@ def online_softmax() -> str:
     return tr("09.2, “Why softmax does not split”")
 
 
+def heads() -> str:
+    """Return the place of query heads and their KV heads."""
+    return tr("09.2, “Which head reads which”")
+
+
 def sharing() -> str:
     """Return the place of fork, reference counts and copy-on-write."""
     return tr("09.3, “Fork and copy-on-write”")

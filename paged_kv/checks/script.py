@@ -35,10 +35,18 @@ class Wrong(Exception):
         run within the limits of the case.
     where : str
         The place, e.g. "block 3, slot 1".
+    lesson : str
+        Where this mistake is taught, when that is not where its case is.
     """
 
     def __init__(
-        self, code: str, cause: str, expected: str = "", got: str = "", where: str = ""
+        self,
+        code: str,
+        cause: str,
+        expected: str = "",
+        got: str = "",
+        where: str = "",
+        lesson: str = "",
     ) -> None:
         super().__init__(code)
         self.code = code
@@ -46,6 +54,7 @@ class Wrong(Exception):
         self.expected = expected
         self.got = got
         self.where = where
+        self.lesson = lesson
 
 
 class Script:

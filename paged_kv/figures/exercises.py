@@ -17,7 +17,7 @@ from paged_kv.figures.style import (
     subplots,
 )
 from paged_kv.messages import tr
-from paged_kv.serving import number
+from paged_kv.serving import number, percent
 
 
 def block_size_tradeoff(
@@ -36,9 +36,9 @@ def block_size_tradeoff(
     """
     figure, (left, right) = subplots(2)
     names = [str(size) for size in block_sizes]
-    percent = 100 * np.asarray(waste)
-    shares = [number(share, 2) for share in percent]
-    left.bar_label(left.bar(names, percent, color=BLUE), shares, padding=2)
+    shares = np.asarray(waste)
+    labels = [number(100 * share, 2) for share in shares]
+    left.bar_label(left.bar(names, 100 * shares, color=BLUE), labels, padding=2)
     left.set_title(tr("Empty slots"))
     left.set_ylabel(tr("empty slots, %"))
     right.bar_label(right.bar(names, table_entries, color=GREY), padding=2)
@@ -50,13 +50,13 @@ def block_size_tradeoff(
     return Described(
         figure,
         tr(
-            "Blocks of {small} tokens leave {least} % of the slots empty and need "
-            "{most} table entries; blocks of {large} leave {worst} % and need {few}.",
+            "Blocks of {small} tokens leave {least} of the slots empty and need "
+            "{most} table entries; blocks of {large} leave {worst} and need {few}.",
             small=block_sizes[0],
-            least=number(percent[0], 2),
+            least=percent(shares[0], 2),
             most=number(table_entries[0]),
             large=block_sizes[-1],
-            worst=number(percent[-1], 2),
+            worst=percent(shares[-1], 2),
             few=number(table_entries[-1]),
         ),
     )
@@ -96,11 +96,11 @@ def token_weights(right: ArrayLike, wrong: ArrayLike, block_size: int) -> Descri
     return Described(
         figure,
         tr(
-            "With α the first block of {n} tokens has {right} % of the weight, "
-            "without α {wrong} %.",
+            "With α the first block of {n} tokens has {right} of the weight, "
+            "without α {wrong}.",
             n=block_size,
-            right=number(100 * right[:block_size].sum(), 1),
-            wrong=number(100 * wrong[:block_size].sum(), 1),
+            right=percent(right[:block_size].sum(), 1),
+            wrong=percent(wrong[:block_size].sum(), 1),
         ),
     )
 

@@ -22,7 +22,7 @@ from paged_kv.figures.style import (
     subplots,
 )
 from paged_kv.messages import tr
-from paged_kv.serving import number
+from paged_kv.serving import number, percent
 
 _BARS = ((GREY, "//"), (ORANGE, ".."), (SKY, ""), (BLUE, "\\\\"), (GREEN, "xx"))
 
@@ -172,13 +172,12 @@ def paging_cost(
     ax.set_xlim(0, max(*slowdowns.values(), paper[1]) * 1.1)
     ax.set_title(tr("What paging costs"))
     ax.set_xlabel(tr("time, contiguous memory = 1 (vermilion: the paper's kernel)"))
-    low, high = (number(100 * (x - 1)) for x in paper)
     return Described(
         figure,
         tr(
             "Time of decode over pages against contiguous memory (dashed line), "
-            "measured in this run. The paper's kernel: {low}–{high} % slower.",
-            low=low,
-            high=high,
+            "measured in this run. The paper's kernel: {low}–{high} slower.",
+            low=number(100 * (paper[0] - 1)),
+            high=percent(paper[1] - 1),
         ),
     )

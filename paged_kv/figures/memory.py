@@ -19,7 +19,7 @@ from paged_kv.figures.style import (
     subplots,
 )
 from paged_kv.messages import tr
-from paged_kv.serving import Result, number
+from paged_kv.serving import Result, number, percent
 from paged_kv.serving.report import system_name
 
 
@@ -40,11 +40,11 @@ def reserved_and_used(lengths: Sequence[int], max_len: int) -> Described:
     return Described(
         figure,
         tr(
-            "{n} requests reserve {reserved} slots and fill {filled}, {share} %.",
+            "{n} requests reserve {reserved} slots and fill {filled}, {share}.",
             n=len(lengths),
             reserved=number(max_len * len(lengths)),
             filled=number(sum(lengths)),
-            share=number(100 * sum(lengths) / max_len / len(lengths), 1),
+            share=percent(sum(lengths) / max_len / len(lengths), 1),
         ),
     )
 

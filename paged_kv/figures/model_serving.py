@@ -24,7 +24,7 @@ from paged_kv.figures.style import (
 )
 from paged_kv.messages import tr
 from paged_kv.model.measure import StepTime
-from paged_kv.serving import number
+from paged_kv.serving import number, percent
 
 
 def sharing_times(
@@ -123,8 +123,7 @@ def _step_bars(ax: Axes, batches: Sequence[int], times: Sequence[StepTime]) -> N
         edgecolor="white",
         label=tr("attention and the pool"),
     )
-    shares = [100 * time.attention / time.total for time in times]
-    labels = [f"{number(share)}\N{NO-BREAK SPACE}%" for share in shares]
+    labels = [percent(time.attention / time.total) for time in times]
     ax.bar_label(bars, labels, padding=2, fontsize=9)
     ax.set_xticks(places, [str(batch) for batch in batches])
 

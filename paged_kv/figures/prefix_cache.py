@@ -14,7 +14,7 @@ from paged_kv.figures.style import (
     subplots,
 )
 from paged_kv.messages import tr
-from paged_kv.serving import Table, number
+from paged_kv.serving import Table, number, percent
 
 #: Hash chain and radix tree; the marker and the line tell them apart without colour.
 CHAIN: dict[str, Any] = {"color": BLUE, "linestyle": "-", "marker": "o"}
@@ -161,11 +161,11 @@ def order_of_service(
     return Described(
         figure,
         tr(
-            "Hit rate at a queue of {n}: {fcfs} % first come first served, {longest} % "
+            "Hit rate at a queue of {n}: {fcfs} first come first served, {longest} "
             "longest shared prefix first.",
             n=waiting[-1],
-            fcfs=number(100 * fcfs[-1], 1),
-            longest=number(100 * longest[-1], 1),
+            fcfs=percent(fcfs[-1], 1),
+            longest=percent(longest[-1], 1),
         ),
     )
 

@@ -18,7 +18,7 @@ from paged_kv.serving.allocators import (
 )
 from paged_kv.serving.buddy import BuddyAllocator
 from paged_kv.serving.cost import CostModel
-from paged_kv.serving.report import Table, number, size, summary, system_name
+from paged_kv.serving.report import Table, number, percent, size, summary, system_name
 from paged_kv.serving.sharing import Sharing, beam_search, parallel_sampling
 from paged_kv.serving.simulator import Result, Sample, simulate
 from paged_kv.serving.trace import TraceError, read_trace
@@ -52,6 +52,7 @@ __all__ = [
     "beam_search",
     "number",
     "parallel_sampling",
+    "percent",
     "poisson_workload",
     "read_trace",
     "simulate",

@@ -27,6 +27,12 @@ def number(value: float, digits: int = 0) -> str:
     return text
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share of 1 in percent, in the current language: 12,5 % or 12.5%."""
+    sign = "\N{NO-BREAK SPACE}%" if language() == "ru" else "%"
+    return number(100 * share, digits) + sign
+
+
 def size(n_bytes: float, digits: int = 2) -> str:
     """Return a number of bytes in the binary unit that suits it, e.g. ``1.5 MiB``."""
     units = (tr("B"), tr("KiB"), tr("MiB"), tr("GiB"), tr("TiB"))

@@ -9,6 +9,7 @@ from paged_kv.serving import (
     MaxReservation,
     Table,
     number,
+    percent,
     poisson_workload,
     simulate,
     size,
@@ -32,6 +33,12 @@ def test_numbers_are_written_as_the_language_does(value, digits, en, ru, speak):
     for lang, wanted in (("en", en), ("ru", ru)):
         speak(lang)
         assert number(value, digits) == wanted
+
+
+@pytest.mark.parametrize(("lang", "shown"), [("en", "12.5%"), ("ru", f"12,5{SPACE}%")])
+def test_percent_stand_as_the_language_has_them(lang, shown, speak):
+    speak(lang)
+    assert percent(0.125, 1) == shown
 
 
 @pytest.mark.parametrize(

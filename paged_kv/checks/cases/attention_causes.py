@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from paged_kv.checks import lessons
 from paged_kv.messages import tr
 
 CAUSES: dict[str, Callable[[], str]] = {
@@ -156,3 +157,20 @@ CAUSES: dict[str, Callable[[], str]] = {
         "acc is divided by the sum of l over all heads; each head has an l of its own."
     ),
 }
+
+_HEADS = (
+    *("heads-tiled", "heads-grouped-backwards", "heads-out-of-order", "one-kv-head"),
+    *("head-divided-by-kv-heads", "head-modulo-group"),
+)
+_SLOTS = (
+    *("table-ignored", "table-order-lost", "block-size-hard-coded"),
+    *("tail-not-masked", "mask-is-zero", "mask-in-every-block", "one-slot-too-many"),
+    *("tail-lost", "last-token-lost", "first-block-lost", "last-block-lost"),
+)
+
+
+def lesson_of(flaw: str) -> str:
+    """Return where a flaw is taught, or "" for the place of the case that found it."""
+    if flaw in _HEADS:
+        return lessons.heads()
+    return lessons.slots() if flaw in _SLOTS else ""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paged_kv.checks import lessons
-from paged_kv.checks.cases.attention_causes import CAUSES
+from paged_kv.checks.cases.attention_causes import CAUSES, lesson_of
 from paged_kv.checks.cases.attention_flaws import Problem, attend, name_flaw
 from paged_kv.checks.exercise import Case
 from paged_kv.checks.script import Script, Wrong
@@ -178,6 +178,7 @@ def _expect_result(s: Script, p: Problem, right: Array | None = None) -> None:
         f"out[{h}, {i}] == {right[h, i]:.5f}",
         f"{out[h, i]:.5f}",
         tr("wrong query heads: {heads}", heads=", ".join(map(str, heads))),
+        lesson_of(flaw),
     )
 
 

@@ -26,7 +26,9 @@ def exact_tail(s: Script) -> None:
         s.do("cache.append(kv())")
         expect_length(s, n)
         expect_exact(s, 0, np.stack(s.arrays))
+    s.restart()
     s.do(f"cache = Int8Cache({HEADS}, {DIM}, block_size=4)")
+    s.use_random_tokens(HEADS, DIM)
     s.do("k = kv()")
     s.do("cache.append(k)")
     s.do("k[:] = 0", tr("an engine uses its buffer again for the next token"))
@@ -88,7 +90,7 @@ def sizes(s: Script) -> None:
             f"{type(error).__name__}" if error else f"shape {np.shape(read)}",
         )
     for block_size, length in ((1, 3), (3, 2), (3, 3), (3, 4), (16, 33)):
-        s.lines.clear()
+        s.restart()
         _growing_tokens(s, length)
         s.do(f"cache = Int8Cache({HEADS}, {DIM}, block_size={block_size})")
         s.do("for k in K: cache.append(k)")
