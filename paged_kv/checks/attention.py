@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paged_kv.checks import lessons
 from paged_kv.checks.cases.attention_limits import LIMIT_CASES
 from paged_kv.checks.cases.attention_results import RESULT_CASES
 from paged_kv.checks.exercise import Asked, Exercise
@@ -30,6 +31,7 @@ def _explain(error: BaseException, s: Script) -> Wrong | None:
                 length=length,
                 size=size,
             ),
+            lesson=lessons.slots(),
         )
     if outside:
         return Wrong(
@@ -40,6 +42,7 @@ def _explain(error: BaseException, s: Script) -> Wrong | None:
                 "block_size` on.",
                 n=len(s.ask("seq.block_table")),
             ),
+            lesson=lessons.slots(),
         )
     if "axis 0" in text or "axis 1" in text:
         return Wrong(
@@ -48,6 +51,7 @@ def _explain(error: BaseException, s: Script) -> Wrong | None:
                 "The indices are in the wrong order. `pool.k` and `pool.v` begin with "
                 "layer, block, slot: `pool.k[layer, block, :n]`."
             ),
+            lesson=lessons.slots(),
         )
     return None
 
@@ -66,6 +70,7 @@ def _shapes_do_not_fit(s: Script) -> Wrong:
             K=K,
             group=q[0] // K[1],
         ),
+        lesson=lessons.heads(),
     )
 
 

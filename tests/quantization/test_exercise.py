@@ -322,6 +322,8 @@ def test_each_mistake_is_named(code, says, changes):
     report = checked(source)
     assert (report.state, report.code) == ("wrong", code), repr(report)
     assert says in report.message
+    (run,) = (s.lines for s in report.sections if s.label == "What was run")
+    assert sum(line.startswith("cache = ") for line in run) < 2, run  # no earlier cache
     with pytest.raises(CheckFailed, match=code):
         checked(source, strict=True)
 

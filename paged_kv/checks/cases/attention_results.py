@@ -178,7 +178,7 @@ def _expect_result(s: Script, p: Problem, right: Array | None = None) -> None:
         f"out[{h}, {i}] == {right[h, i]:.5f}",
         f"{out[h, i]:.5f}",
         tr("wrong query heads: {heads}", heads=", ".join(map(str, heads))),
-        lesson_of(flaw),
+        lesson_of(flaw or ""),
     )
 
 
