@@ -145,7 +145,7 @@ class ChatWidget(StoredWidget):
 
     def _html(self) -> str:
         items = "".join(
-            f'<li class="{kind}"><b>{escape(who)}</b>{escape(text)}</li>'
+            f'<li class="{kind}"><b>{escape(who)}: </b>{escape(text)}</li>'
             for who, text, kind in self._turns()
         )
         return f'<ol class="said">{items}</ol>'

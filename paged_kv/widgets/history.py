@@ -36,6 +36,8 @@ class Event:
         "OutOfBlocks: needs 1 block …" when it raised, else empty.
     out_of_blocks : bool
         Whether it raised because the pool is full.
+    asked_for : str
+        Name of the sequence that a refused `admit` would have made.
     """
 
     kind: str
@@ -44,6 +46,13 @@ class Event:
     child: int | None = None
     error: str = ""
     out_of_blocks: bool = False
+    asked_for: str = ""
+
+    def who(self, names: tuple[str, ...]) -> str:
+        """Return whose step it is, by the names of all holders; "" for the pool."""
+        if self.asked_for:
+            return self.asked_for
+        return "" if self.actor is None else names[self.actor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +220,8 @@ def _same_run(last: Event, event: Event, unchanged: bool) -> bool:
     if (last.kind, last.actor) != (event.kind, event.actor):
         return False
     if event.error:
-        return unchanged and last.error == event.error
+        same = (last.error, last.asked_for) == (event.error, event.asked_for)
+        return unchanged and same
     return event.kind == "append" and not last.error
 
 

@@ -177,7 +177,10 @@ class Recording(History):
             try:
                 result = original(thing, *args, **kwargs)
             except Exception as error:
-                self._note(thing, name, None, error)
+                asked_for = ""
+                if name == "admit":  # no sequence was made whose name could be read
+                    asked_for = str([*args, kwargs.get("seq_id", "")][0])
+                self._note(thing, name, None, error, asked_for)
                 raise
             else:
                 self._note(thing, name, result, None)
@@ -188,7 +191,12 @@ class Recording(History):
         return method
 
     def _note(
-        self, thing: Any, method: str, result: object, error: Exception | None
+        self,
+        thing: Any,
+        method: str,
+        result: object,
+        error: Exception | None,
+        asked_for: str = "",
     ) -> None:
         """Add a step if the operation changed something or failed."""
         if isinstance(result, tuple) and any(map(is_sequence, result)):
@@ -212,7 +220,7 @@ class Recording(History):
                 tables = list(after.tables)
                 tables[actor] = replace(table, live=False)
                 after = replace(after, tables=tuple(tables))
-        event = Event(kind, actor, count, child)
+        event = Event(kind, actor, count, child, asked_for=asked_for)
         if error:
             self._add(_with_error(event, error), after)
         elif not after.same_as(now):

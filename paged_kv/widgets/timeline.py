@@ -75,7 +75,7 @@ def _object(history: History, k: int) -> tuple[str, str]:
     event = step.event
     if event.kind == "start":
         return tr("start"), ""
-    who = tr("pool") if event.actor is None else history.names[event.actor]
+    who = event.who(history.names) or tr("pool")
     if event.child is not None:
         return who, f"→{history.names[event.child]}"
     if step.copied:

@@ -74,8 +74,7 @@ def sentence(facts: Facts) -> str:
 
 
 def _actor(facts: Facts) -> str:
-    actor = facts.moment.event.actor
-    return "" if actor is None else facts.moment.names[actor]
+    return facts.moment.event.who(facts.moment.names)
 
 
 def _start(facts: Facts) -> str:
@@ -244,44 +243,35 @@ def _other(facts: Facts) -> str:
     freed = np.flatnonzero(facts.freed)
     up = np.flatnonzero((facts.change > 0) & (facts.moment.before.ref > 0))
     down = np.flatnonzero((facts.change < 0) & ~facts.freed)
-    parts = []
-    if len(taken):
-        parts.append(
-            trn(
-                "block {blocks} is taken from the free list",
-                "blocks {blocks} are taken from the free list",
-                len(taken),
-                blocks=block_list(taken),
-            )
-        )
-    if len(freed):
-        parts.append(
-            trn(
-                "block {blocks} is free again",
-                "blocks {blocks} are free again",
-                len(freed),
-                blocks=block_list(freed),
-            )
-        )
-    if len(up):
-        parts.append(
-            trn(
-                "block {blocks} gains a reference",
-                "blocks {blocks} gain a reference",
-                len(up),
-                blocks=block_list(up),
-            )
-        )
-    if len(down):
-        parts.append(
-            trn(
-                "block {blocks} loses a reference and stays in use",
-                "blocks {blocks} lose a reference and stay in use",
-                len(down),
-                blocks=block_list(down),
-            )
-        )
-    what = "; ".join(parts) or tr("no reference count changes")
+    changes = (
+        trn(
+            "block {blocks} is taken from the free list",
+            "blocks {blocks} are taken from the free list",
+            len(taken),
+            blocks=block_list(taken),
+        ),
+        trn(
+            "block {blocks} is free again",
+            "blocks {blocks} are free again",
+            len(freed),
+            blocks=block_list(freed),
+        ),
+        trn(
+            "block {blocks} gains a reference",
+            "blocks {blocks} gain a reference",
+            len(up),
+            blocks=block_list(up),
+        ),
+        trn(
+            "block {blocks} loses a reference and stays in use",
+            "blocks {blocks} lose a reference and stay in use",
+            len(down),
+            blocks=block_list(down),
+        ),
+    )
+    met = zip((taken, freed, up, down), changes, strict=True)
+    what = "; ".join(text for blocks, text in met if len(blocks))
+    what = what or tr("no reference count changes")
     return tr("{operation}: {what}.", operation=operation(facts), what=what)
 
 
