@@ -77,7 +77,7 @@ from paged_kv.model.measure import (
 from paged_kv.prefix_cache import PrefixCache
 from paged_kv.quantization import QuantizedBlockPool, SymmetricInt
 from paged_kv.quantization.ladder import Scheme, ladder, measure
-from paged_kv.serving import Table, size
+from paged_kv.serving import Table, number, size
 from paged_kv.widgets.chat import ChatWidget
 from paged_kv.widgets.progress import progress
 
@@ -87,7 +87,8 @@ use_language("{{lang}}")
 model, tokenizer = load("smollm2-135m")
 c = model.config
 shape = c.n_layers, c.n_kv_heads, c.head_dim
-c
+print(f"layers={c.n_layers} query heads={c.n_heads} KV heads={c.n_kv_heads}", end=" ")
+print(f"head_dim={c.head_dim} vocabulary={number(c.vocab_size)}")
 
 # %% [markdown] key="meeting" lang="ru"
 r"""
