@@ -45,6 +45,7 @@ class PrefixTree(StoredWidget):
             placeholder=tr("Prompt: words with spaces between them"),
         )
         self.prompt.add_class("pt-prompt")
+        self.prompt.on_msg(self._on_field)
         controls = widgets.HBox(
             [
                 self.prompt,
@@ -109,6 +110,13 @@ class PrefixTree(StoredWidget):
         )
         whole = page(title(_name()) + html, _name(), SHEET)
         return Picture(lambda: whole, lambda: text)
+
+    def _on_field(self, _: object, content: dict[str, object], __: object) -> None:
+        """Ask when Enter is pressed in the prompt's field."""
+        # Text.on_submit is deprecated, and a change of value, in its place, does not
+        # come when the same prompt is asked again.
+        if content.get("event") == "submit":
+            self.ask()
 
     def _ask(self, text: str, keep: bool) -> None:
         words = text.split()

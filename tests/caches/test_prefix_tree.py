@@ -92,3 +92,15 @@ def test_russian():
     assert "В дереве нашлось: 0 из 4 слов." in repr(tree.picture())
     assert "Префиксное дерево" in tree.picture()._repr_html_()
     assert not re.search("[a-z]{3,} [a-z]{3,} [a-z]{4,}", said(tree).split(".")[1])
+
+
+def test_enter_asks_the_same_prompt_again(tree):
+    tree.prompt.value = "tell a joke"
+    for found in (0, 2):  # the last word is always computed
+        # What the browser sends for the Enter key.
+        tree.prompt._handle_custom_msg({"event": "submit"}, [])
+        assert f"{found} of 3 words were found" in said(tree)
+    before = said(tree)
+    tree.prompt._handle_custom_msg({"event": "focus"}, [])
+    assert said(tree) == before
+    audit(tree)
