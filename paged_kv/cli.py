@@ -83,10 +83,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(tr("must be 1 or more"))
-    return number
+    return int(text)
 
 
 def _grade_epilog() -> str:
@@ -127,7 +126,7 @@ def _grade(arguments: argparse.Namespace) -> int:
         notebooks = run.find_notebooks(arguments.paths)
         # Say now, not after an hour, that the results cannot be written.
         arguments.csv.parent.mkdir(parents=True, exist_ok=True)
-        table.write_csv([], arguments.csv)
+        arguments.csv.open("a").close()  # what an earlier run found stays until then
         if arguments.html:
             arguments.html.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -6,11 +6,12 @@ import dataclasses
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from paged_kv.checks.registry import EXERCISES
 from paged_kv.checks.report import Report, Section
-from paged_kv.messages import tr
+from paged_kv.checks.report import State as ReportState
+from paged_kv.messages import language, tr
 
 State = Literal[
     "passed", "partly", "wrong", "not started", "stopped", "unreadable", "unknown"
@@ -53,6 +54,8 @@ class Grade:
         Why the process did not come to its end, or empty.
     seconds : float
         Of the whole process.
+    readable : bool
+        Whether the file is a notebook with code.
     """
 
     submission: str
@@ -137,11 +140,14 @@ def _events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _report(fields: dict[str, Any]) -> Report | None:
+    if fields.get("state") not in get_args(ReportState):
+        return None
     try:
         sections = tuple(
             Section(str(s["label"]), tuple(map(str, s["lines"])), bool(s["is_code"]))
             for s in fields["sections"]
         )
-        return Report(**{**fields, "sections": sections})
+        texts: dict[str, Any] = {name: str(text) for name, text in fields.items()}
+        return Report(**{**texts, "sections": sections, "language": language()})
     except (KeyError, TypeError):
         return None

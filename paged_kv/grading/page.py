@@ -30,7 +30,8 @@ def write_pages(grades: Iterable[Grade], folder: Path) -> None:
     for submission, theirs in submissions.items():
         path = folder / f"{submission.removesuffix('.ipynb')}.html"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_page(submission, theirs), encoding="utf-8")
+        # A file's name, or a student's text, may hold what UTF-8 cannot.
+        path.write_text(_page(submission, theirs), "utf-8", "backslashreplace")
 
 
 def _page(submission: str, grades: list[Grade]) -> str:

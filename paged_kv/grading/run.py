@@ -74,13 +74,14 @@ def find_notebooks(paths: Iterable[Path]) -> dict[str, Path]:
             raise FileNotFoundError(tr("There is no {path}.", path=path))
         if not notebooks:
             raise FileNotFoundError(tr("There is no notebook in {path}.", path=path))
-        base = path.resolve()
+        # Not `resolve`: a link is named by where it lies, wherever it leads.
+        base = Path(os.path.abspath(path))
         if path.is_file() or len(paths) > 1:
             base = base.parent
-        for notebook in notebooks:
-            name = notebook.resolve().relative_to(base).as_posix()
-            if found.get(name, notebook).resolve() != notebook.resolve():
-                name = "/".join(notebook.resolve().parts[1:])
+        for notebook in (Path(os.path.abspath(n)) for n in notebooks):
+            name = notebook.relative_to(base).as_posix()
+            if found.get(name, notebook) != notebook:
+                name = "/".join(notebook.parts[1:])
             found[name] = notebook
     return found
 
@@ -97,8 +98,12 @@ def grade_all(
     """
     with ThreadPoolExecutor(jobs) as pool:
         runs = [pool.submit(grade_one, *item, options) for item in notebooks.items()]
-        for _ in as_completed(runs):
-            on_done()
+        try:
+            for _ in as_completed(runs):
+                on_done()
+        except BaseException:  # Ctrl-C: only those that run are waited for
+            pool.shutdown(cancel_futures=True)
+            raise
     return list(chain.from_iterable(run.result() for run in runs))
 
 
@@ -131,7 +136,7 @@ def _command(path: Path, result: Path, options: Options) -> list[str]:
     worker = [sys.executable, "-m", "paged_kv.grading.worker"]
     return [
         *worker,
-        str(path.resolve()),
+        os.path.abspath(path),
         str(result),
         language(),
         *numbers,

@@ -24,7 +24,8 @@ def write_csv(grades: Iterable[Grade], path: Path) -> None:
     ``criterion_n`` is 1 or 0, and empty if the exercise has fewer criteria or the
     submission was stopped before.
     """
-    with path.open("w", encoding="utf-8-sig", newline="") as file:
+    # A file's name, or a student's text, may hold what UTF-8 cannot.
+    with path.open("w", -1, "utf-8-sig", "backslashreplace", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, restval="")
         writer.writeheader()
         writer.writerows(map(_row, grades))

@@ -1,6 +1,7 @@
 """Grading in processes: points, limits, and one broken file that stops nothing."""
 
 import csv
+import json
 import os
 import shutil
 import subprocess
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from paged_kv.checks.registry import EXERCISES
+from paged_kv.cli import main
 from paged_kv.grading import run
 from paged_kv.grading.grade import read_grades, to_line
+from paged_kv.grading.page import write_pages
 from paged_kv.grading.run import Options, find_notebooks, grade_one
 from paged_kv.grading.table import COLUMNS, write_csv
 
@@ -276,6 +279,7 @@ class TestCommand:
             ["class", "--csv", "class/nb.ipynb/o.csv"],
             ["class", "--csv", "o.csv", "--exercise", "77.7"],
             ["class", "--csv", "o.csv", "--jobs", "0"],
+            ["class", "--csv", "o.csv", "--jobs", "two"],
             ["class"],
         ],
     )
@@ -286,6 +290,21 @@ class TestCommand:
         assert done.returncode == 2
         assert done.stderr
         assert "Traceback" not in done.stderr
+        assert "_positive" not in done.stderr
+
+    def test_earlier_results_stay_until_there_are_new_ones(
+        self, write, tmp_path, monkeypatch
+    ):
+        table = tmp_path / "o.csv"
+        table.write_text("of last week")
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(run, "grade_all", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            main(["grade", str(write("x = 1")), "--csv", str(table)])
+        assert table.read_text() == "of last week"
 
     @pytest.mark.parametrize(
         ("lang", "word"), [("en", "does not protect"), ("ru", "не защищает")]
@@ -319,6 +338,68 @@ def test_names_of_submissions_are_different(write, tmp_path):
     assert list(both) == ["one/nb.ipynb", "two/nb.ipynb"]
     files = find_notebooks([base / "one" / "nb.ipynb", base / "two" / "nb.ipynb"])
     assert len(files) == 2
+
+
+@unix
+def test_a_link_is_named_by_where_it_lies(write, tmp_path):
+    write("x = 1", name="nb.ipynb")
+    base = tmp_path / "class"
+    (tmp_path / "other.ipynb").write_text("{}")
+    (base / "away.ipynb").symlink_to(tmp_path / "other.ipynb")
+    (base / "broken.ipynb").symlink_to("nothing")
+    (base / "circle.ipynb").symlink_to("circle.ipynb")
+    found = find_notebooks([base])
+    assert list(found) == ["away.ipynb", "broken.ipynb", "circle.ipynb", "nb.ipynb"]
+    for name in ("broken.ipynb", "circle.ipynb"):
+        (grade,) = grade_one(name, found[name], Options())
+        assert grade.state == "unreadable"
+
+
+@unix
+def test_text_that_is_no_unicode_is_written_all_the_same(tmp_path):
+    told = [to_line(exercise="09.1", notes=["\ud83d"])]
+    grades, _ = read_grades("\udcff.ipynb", told)  # a name of one byte, 0xff
+    write_csv(grades, tmp_path / "o.csv")
+    write_pages(grades, tmp_path)
+    (row,) = _rows(tmp_path / "o.csv")
+    (page,) = tmp_path.glob("*.html")
+    assert (row["submission"], row["notes"]) == (r"\udcff.ipynb", r"\ud83d")
+    assert row["notes"] in page.read_text("utf-8")
+
+
+def test_an_interrupted_grading_starts_no_other(write, monkeypatch):
+    notebooks = {f"{n}": write("x", name=f"{n}.ipynb") for n in range(20)}
+    started = []
+    start = run.grade_one
+
+    def counted(name, *rest):
+        started.append(name)
+        return start(name, *rest)
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "grade_one", counted)
+    with pytest.raises(KeyboardInterrupt):
+        run.grade_all(notebooks, Options(), 2, interrupt)
+    assert len(started) < 20
+
+
+@pytest.mark.parametrize("field", ["exercise", "title", "state", "code", "message"])
+@pytest.mark.parametrize("value", [5, None, [], {}, "<b>"])
+def test_a_report_of_odd_values_can_be_written(tmp_path, field, value):
+    report = {
+        **dict.fromkeys(("exercise", "title", "code", "message"), "x"),
+        "state": "wrong",
+        "sections": [],
+        "language": '"><script>',
+        field: value,
+    }
+    event = json.dumps({"exercise": "09.1", "holds": False, "report": report})
+    grades, _ = read_grades("nb", [event])
+    write_csv(grades, tmp_path / "o.csv")
+    write_pages(grades, tmp_path)
+    assert "<script>" not in (tmp_path / "nb.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
