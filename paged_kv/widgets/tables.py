@@ -151,8 +151,8 @@ def _name(facts: Facts, index: int, table: Table) -> str:
     hot = " hot" if index == event.child else ""
     return (
         f'<th scope="row"><span class="nm {owner_class(index)}{hot}" '
-        f'data-b="{id_ranges(table.blocks)}" tabindex="0">{escape(table.name)}'
-        "</span></th>"
+        f'data-b="{id_ranges(table.blocks)}" tabindex="0" '
+        f'title="{escape(table.name)}">{escape(table.name)}</span></th>'
     )
 
 

@@ -157,6 +157,7 @@ def test_the_tree_grows_locks_and_evicts(notebook):
     said.filter(has_text="“a b c”. 2 of 3 words").wait_for()
     widget.get_by_label("prompt").fill("x y z")
     widget.get_by_label("prompt").press("Enter")
+    said.filter(has_text="There is no room").wait_for()
     widget.get_by_role("button", name="ask", exact=True).click()
     said.filter(has_text="There is no room").wait_for()
     widget.get_by_role("button", name="finish all").click()
