@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,9 +70,12 @@ class Chat:
         self._attention = attention
         self._computed = 0  # tokens with K and V; fewer than `seq` has when interrupted
         self._pending: list[int] = []  # said after those
+        self._stream: Generator[str, None, None] | None = None
 
     def ask(self, question: str) -> Iterator[str]:
         """Stream the answer: yield its text so far, after each token.
+
+        An answer that is still being given ends here, with what was read of it.
 
         Raises
         ------
@@ -81,6 +84,8 @@ class Chat:
         ValueError
             When the conversation outgrows the model's context.
         """
+        if self._stream is not None:
+            self._stream.close()
         turn = Message("user", question)
         if self.messages:
             new = self._pending + self.tokenizer.follow_up(question)
@@ -97,13 +102,14 @@ class Chat:
                 f"this turn may need {needed} blocks, {self.pool.free} are free: "
                 "start a new chat"
             )
-        return self._answer(turn, new)
+        self._stream = self._answer(turn, new)
+        return self._stream
 
     def close(self) -> None:
         """Free the blocks; the conversation cannot go on."""
         self.seq.free()
 
-    def _answer(self, turn: Message, new: list[int]) -> Iterator[str]:
+    def _answer(self, turn: Message, new: list[int]) -> Generator[str, None, None]:
         tokens: list[int] = []
         text = ""
         self.messages.append(turn)

@@ -102,10 +102,18 @@ def extend(
 
     Parameters
     ----------
+    pool, seq, attention
+        The module's, or a student's.
+    tokens : sequence of int
+        At least one.
     start : int, optional
         Position of the first of the tokens, ``len(seq)`` by default. After a call that
         was interrupted the sequence is longer than what was computed: call again with
         the same `start`, and at least the same tokens.
+
+    Returns
+    -------
+    ndarray of float32, shape (vocab_size,)
 
     Raises
     ------

@@ -93,17 +93,24 @@ def log_probabilities(
     -------
     ndarray of float32, shape (T − 1, vocab_size)
         Logs of the probabilities of every token at positions 1 … T − 1.
+
+    Raises
+    ------
+    OutOfBlocks
+        When the pool cannot take the text; its blocks are given back.
     """
     seq = PagedSequence(pool, "text")
     rows = np.empty((len(tokens) - 1, model.config.vocab_size), np.float32)
-    for start in range(0, len(rows), chunk):
-        part = tokens[start : min(start + chunk, len(rows))]
-        seq.reserve(len(part))
-        parts = [Part(seq, start, len(part))]
-        attend = _watched(attend_to(pool, parts, paged_attention), watch)
-        hidden = model.forward(np.array(part), positions(parts), attend)
-        rows[start : start + len(part)] = _log_softmax(model.logits(hidden))
-    seq.free()
+    try:
+        for start in range(0, len(rows), chunk):
+            part = tokens[start : min(start + chunk, len(rows))]
+            seq.reserve(len(part))
+            parts = [Part(seq, start, len(part))]
+            attend = _watched(attend_to(pool, parts, paged_attention), watch)
+            hidden = model.forward(np.array(part), positions(parts), attend)
+            rows[start : start + len(part)] = _log_softmax(model.logits(hidden))
+    finally:
+        seq.free()
     return rows
 
 

@@ -23,8 +23,9 @@ def pick(logits: NDArray[Any], temperature: float, rng: np.random.Generator) -> 
     """
     if temperature == 0:
         return int(logits.argmax())
-    scaled = logits.astype(np.float64) / temperature
-    cumulative = np.exp(scaled - scaled.max()).cumsum()
+    below_best = logits.astype(np.float64) - logits.max()
+    with np.errstate(over="ignore"):  # −inf, where the temperature is next to 0
+        cumulative = np.exp(below_best / temperature).cumsum()
     return int(np.searchsorted(cumulative, rng.random() * cumulative[-1], "right"))
 
 

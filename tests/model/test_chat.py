@@ -106,17 +106,21 @@ def test_text_grows_token_by_token(tiny, pool):
     assert all(b.startswith(a) for a, b in pairwise(texts))
 
 
-def test_an_answer_read_in_part_is_what_was_said(tiny, dense, pool):
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_answer_read_in_part_is_what_was_said(tiny, dense, pool, closed):
     words = Words()
     chat = Chat(tiny, words, pool, max_tokens=9)
     stream = chat.ask("hello")
     next(stream)
     second = next(stream)
-    stream.close()
-    assert chat.messages[-1] == Message("assistant", second)
+    if closed:
+        stream.close()
+        assert chat.messages[-1] == Message("assistant", second)
     prompt = words.encode("hello")
     prompt += dense.answer(prompt, 2) + words.follow_up("why")
     assert said(chat, "why") == words.decode(dense.answer(prompt, 9))
+    assert chat.messages[1] == Message("assistant", second)
+    assert [message.role for message in chat.messages] == ["user", "assistant"] * 2
 
 
 def test_a_stop_token_ends_the_answer_and_the_next_turn_adds_it(tiny, dense, pool):

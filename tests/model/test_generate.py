@@ -105,6 +105,18 @@ def test_wrong_requests_are_refused_before_the_first_token(
 class TestPick:
     """Greedy, and by probability."""
 
+    @pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-300, 1e-30])
+    def test_next_to_0_the_best_token(self, temperature):
+        rng = np.random.default_rng(0)
+        logits = np.array([1.0, 900.0, -300.0, -np.inf], np.float32)
+        assert pick(logits, temperature, rng) == 1
+
+    def test_at_any_height_a_token_that_exists(self):
+        rng = np.random.default_rng(0)
+        logits = np.array([1.0, 9.0, -3.0], np.float32)
+        drawn = {pick(logits, 1.7e308, rng) for _ in range(99)}
+        assert drawn == {0, 1, 2}
+
     def test_without_temperature_the_best_token_and_no_draw(self):
         rng = np.random.default_rng(0)
         assert pick(np.array([0.0, 3.0, -1.0]), 0.0, rng) == 1

@@ -11,7 +11,7 @@ from paged_kv.model.measure import (
     decoded_log_probabilities,
     log_probabilities,
 )
-from paged_kv.pool import BlockPool
+from paged_kv.pool import BlockPool, OutOfBlocks
 from paged_kv.quantization import QuantizedBlockPool, SymmetricInt
 from paged_kv.quantization.ladder import Scheme
 from tests.model.dense import forward
@@ -31,6 +31,14 @@ def test_predictions_are_those_without_a_cache(tiny, chunk):
     logits = forward(tiny, TEXT[:-1]).astype(np.float64)
     expected = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     np.testing.assert_allclose(logs, expected, atol=1e-4)
+    assert pool.used == 0
+
+
+def test_a_text_that_does_not_fit_gives_its_blocks_back(tiny):
+    c = tiny.config
+    pool = BlockPool(5, c.n_layers, c.n_kv_heads, c.head_dim, 4)
+    with pytest.raises(OutOfBlocks):
+        log_probabilities(tiny, TEXT, pool, chunk=7)
     assert pool.used == 0
 
 
