@@ -219,6 +219,13 @@ MISTAKES = [
         "enumerate(seq.block_table[: -(-len(seq) // 16)])",
     ),
     mistake(
+        "block 0 taken for no block",
+        "block-zero-skipped",
+        "`if block`",
+        VALID,
+        "        if not block:\n            continue\n" + VALID,
+    ),
+    mistake(
         "only the first block",
         "first-block-only",
         "first block",

@@ -419,6 +419,18 @@ MISTAKES = [
         "        self.pool.ref[self.pool.ref > 0] += 1\n",
     ),
     mistake(
+        "free frees the forks too",
+        "table-too-short",
+        "another sequence was freed",
+        "        self.length = 0\n\n    def __len__",
+        "        self.length = 0\n        self.children = []\n\n    def __len__",
+        "        return child\n",
+        "        self.children.append(child)\n        return child\n",
+        "    def free(self):\n",
+        "    def free(self):\n        for child in self.children:\n"
+        "            child.free()\n",
+    ),
+    mistake(
         "fork keeps the old id",
         "fork-ignores-id",
         "the parent keeps its own",

@@ -229,6 +229,12 @@ MISTAKES = {
         "            self.tail = []\n\n    def read",
         "\n    def read",
     ),
+    "16 tokens a block": (
+        "block-size-hard-coded",
+        "counts 16 tokens",
+        "len(self.blocks) * self.block_size",
+        "len(self.blocks) * 16",
+    ),
     "never coded": (
         "never-coded",
         "`cache.blocks` is empty",

@@ -68,6 +68,11 @@ CAUSES: dict[str, Callable[[], str]] = {
     ),
     "one-slot-too-many": lambda: tr("It reads one slot beyond the last token."),
     "last-token-lost": lambda: tr("The last token of the last block was left out."),
+    # Before the lost blocks: a table may begin or end with block 0.
+    "block-zero-skipped": lambda: tr(
+        "Block 0 was left out. Its id counts as false in `if block`, and yet it is a "
+        "block like any other."
+    ),
     "tail-lost": lambda: tr(
         "Only full blocks were read: the tokens of the last, partial block are missing."
     ),
@@ -164,6 +169,7 @@ _HEADS = (
 )
 _SLOTS = (
     *("table-ignored", "table-order-lost", "block-size-hard-coded"),
+    "block-zero-skipped",
     *("tail-not-masked", "mask-is-zero", "mask-in-every-block", "one-slot-too-many"),
     *("tail-lost", "last-token-lost", "first-block-lost", "last-block-lost"),
 )

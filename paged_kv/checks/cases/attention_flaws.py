@@ -118,6 +118,8 @@ def _slots(p: Problem, flaw: str) -> list[tuple[int, slice, bool]]:
         is_last = i == len(p.table) - 1
         if flaw == "first-block-lost" and i == 0 and not is_last:
             continue
+        if flaw == "block-zero-skipped" and block == 0 and len(table) > 1:
+            continue
         valid = min(size, p.length - i * size)
         if flaw == "block-size-hard-coded":
             valid = p.length - i * 16

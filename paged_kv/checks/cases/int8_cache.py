@@ -24,7 +24,7 @@ def exact_tail(s: Script) -> None:
     s.use_random_tokens(HEADS, DIM)
     for n in (1, 2, 3):
         s.do("cache.append(kv())")
-        expect_length(s, n)
+        expect_length(s, n, 4)
         expect_exact(s, 0, np.stack(s.arrays))
     s.restart()
     s.do(f"cache = Int8Cache({HEADS}, {DIM}, block_size=4)")
@@ -51,15 +51,15 @@ def full_block(s: Script) -> None:
     _growing_tokens(s, 17)
     s.do(f"cache = Int8Cache({HEADS}, {DIM}, block_size=16)")
     s.do("for k in K[:15]: cache.append(k)")
-    expect_length(s, 15)
+    expect_length(s, 15, 16)
     expect_exact(s, 0, s.names["K"][:15])
     s.do("cache.append(K[15])")
     expect_blocks(s, 1)
-    expect_length(s, 16)
+    expect_length(s, 16, 16)
     expect_block(s, 0, 16)
     expect_read(s, 16, 16)
     s.do("cache.append(K[16])")
-    expect_length(s, 17)
+    expect_length(s, 17, 16)
     expect_read(s, 17, 16)
 
 
@@ -71,7 +71,7 @@ def many_blocks(s: Script) -> None:
     s.do(f"cache = Int8Cache({HEADS}, {DIM}, block_size=4)")
     s.do("for k in K: cache.append(k)")
     expect_blocks(s, 3)
-    expect_length(s, 15)
+    expect_length(s, 15, 4)
     for i in range(3):
         expect_block(s, i, 4)
     expect_read(s, 15, 4)
@@ -80,7 +80,7 @@ def many_blocks(s: Script) -> None:
 def sizes(s: Script) -> None:
     """Check an empty cache, block size 1, and lengths around a boundary."""
     s.do(f"cache = Int8Cache({HEADS}, {DIM})")
-    expect_length(s, 0)
+    expect_length(s, 0, 16)
     read, error = s.attempt("cache.read()")
     if error is not None or np.shape(read) != (0, HEADS, DIM):
         raise Wrong(
@@ -95,7 +95,7 @@ def sizes(s: Script) -> None:
         s.do(f"cache = Int8Cache({HEADS}, {DIM}, block_size={block_size})")
         s.do("for k in K: cache.append(k)")
         expect_blocks(s, length // block_size)
-        expect_length(s, length)
+        expect_length(s, length, block_size)
         expect_read(s, length, block_size)
 
 

@@ -64,13 +64,22 @@ def expect_scale_form(s: Script, name: str, shape: tuple[int, ...]) -> None:
     expect_form(s, name, (1, heads, 1), np.float32)
 
 
-def expect_length(s: Script, n: int) -> None:
+def expect_length(s: Script, n: int, block_size: int) -> None:
     """Raise Wrong unless the cache counts n tokens."""
     got = s.do("len(cache)")
     if got == n:
         return
     code, cause = "wrong-length", tr("`len(cache)` is the number of tokens appended.")
-    if n and isinstance(got, int) and got > n:
+    if block_size != 16 and got == n // block_size * 16 + n % block_size:
+        code, cause = (
+            "block-size-hard-coded",
+            tr(
+                "`len(cache)` counts 16 tokens for each block; the blocks of this "
+                "cache hold {size}.",
+                size=block_size,
+            ),
+        )
+    elif n and isinstance(got, int) and got > n:
         code, cause = _twice()
     raise Wrong(code, cause, f"len(cache) == {n}", show(got))
 

@@ -81,7 +81,10 @@ def _expect_token(s: Script, name: str, position: int) -> None:
     K, V = s.ask("pool.k"), s.ask("pool.v")
     size = K.shape[2]
     logical, slot = divmod(position, size)
-    block = block_table(s, name)[logical]
+    table = block_table(s, name)
+    if logical >= len(table):
+        raise _too_short(name, len(s.tokens[name]), size, table)
+    block = table[logical]
     k, v = s.tokens[name][position]
     if same(K[:, block, slot], k) and same(V[:, block, slot], v):
         return
@@ -110,6 +113,21 @@ def _expect_token(s: Script, name: str, position: int) -> None:
             slot=slot,
             layer=layer,
         ),
+    )
+
+
+def _too_short(name: str, n: int, size: int, table: list[int]) -> Wrong:
+    return Wrong(
+        "table-too-short",
+        tr(
+            "`{name}` must hold {n} tokens, and its table has too few blocks for them: "
+            "some were lost on the way. Was the table emptied when another sequence "
+            "was freed?",
+            name=name,
+            n=n,
+        ),
+        f"len({name}.block_table) == {-(-n // size)}",
+        f"{len(table)}, {name}.block_table == {table}",
     )
 
 
