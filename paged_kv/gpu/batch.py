@@ -105,11 +105,12 @@ def check_tables(
     num_seqs: int,
     num_blocks: int,
     block_size: int,
+    device: torch.device,
 ) -> list[int]:
     """Return the lengths, or raise ValueError for the first row that cannot be read.
 
     Only the ceil(length / block_size) leading entries of a row are looked at: what
-    pads it may be anything.
+    pads it may be anything. `device` is where the queries are.
     """
     for name, given, shape in (
         ("block_tables", block_tables, (num_seqs, *block_tables.shape[1:2])),
@@ -125,6 +126,8 @@ def check_tables(
             f"block_tables must have two axes, got {tuple(block_tables.shape)}"
         )
     _check_devices(block_tables=block_tables, seq_lens=seq_lens)
+    if block_tables.device != device:
+        raise ValueError(f"block_tables are on {block_tables.device}, q is on {device}")
     tables, lengths = block_tables.cpu().numpy(), seq_lens.cpu().numpy()
     width = tables.shape[1]
     needed = -(-lengths.astype(np.int64) // block_size)

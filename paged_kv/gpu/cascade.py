@@ -61,7 +61,9 @@ def cascade_decode(
     check_caches(q, k_cache, v_cache)
     num_blocks, block_size, n_kv_heads, head_dim = k_cache.shape
     check_queries(q, 3, n_kv_heads, head_dim, scale)
-    lengths = check_tables(block_tables, seq_lens, len(q), num_blocks, block_size)
+    lengths = check_tables(
+        block_tables, seq_lens, len(q), num_blocks, block_size, q.device
+    )
     common = common_blocks(block_tables, seq_lens, block_size)
     shared = common if shared_blocks is None else shared_blocks
     if not 0 <= shared <= common:
@@ -99,9 +101,8 @@ def _first_other(
     block_tables: torch.Tensor, lengths: list[int], shared: int, block_size: int
 ) -> int:
     """Return the first row that lacks the `shared` leading full blocks of row 0."""
-    first = block_tables[0, :shared]
     for row, length in enumerate(lengths):
-        same = torch.equal(block_tables[row, :shared], first)
+        same = torch.equal(block_tables[row, :shared], block_tables[0, :shared])
         if length < shared * block_size or not same:
             return row
     return 0

@@ -82,11 +82,9 @@ def paged_attention_decode(
     check_caches(q, k_cache, v_cache, k_scale, v_scale)
     num_blocks, block_size, n_kv_heads, head_dim = k_cache.shape
     check_queries(q, 3, n_kv_heads, head_dim, scale)
-    lengths = check_tables(block_tables, seq_lens, len(q), num_blocks, block_size)
-    if block_tables.device != q.device:
-        raise ValueError(
-            f"block_tables are on {block_tables.device}, q is on {q.device}"
-        )
+    lengths = check_tables(
+        block_tables, seq_lens, len(q), num_blocks, block_size, q.device
+    )
     if backend == "auto":
         backend = "triton" if q.is_cuda and can_launch() else "torch"
     if backend == "torch":

@@ -83,7 +83,9 @@ def paged_mla_decode(
     check_caches(q, cache, cache)
     num_blocks, block_size, _, width = cache.shape
     check_queries(q, 3, 1, width, scale)
-    lengths = check_tables(block_tables, seq_lens, len(q), num_blocks, block_size)
+    lengths = check_tables(
+        block_tables, seq_lens, len(q), num_blocks, block_size, q.device
+    )
     latent = q.new_empty(len(q), n_heads, rank)
     lse = q.new_empty(len(q), n_heads)
     reader = PageReader(cache)

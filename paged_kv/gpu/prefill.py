@@ -59,7 +59,7 @@ def paged_prefill(
     num_blocks, block_size, n_kv_heads, head_dim = k_cache.shape
     check_queries(q, 3, n_kv_heads, head_dim, scale)
     lengths = check_tables(
-        block_tables, seq_lens, len(seq_lens), num_blocks, block_size
+        block_tables, seq_lens, len(seq_lens), num_blocks, block_size, q.device
     )
     starts = _check_chunks(cu_seqlens_q, lengths, len(q))
     scaled = group_heads(q, n_kv_heads, scale)

@@ -81,6 +81,9 @@ def test_a_block_counts_as_shared_only_if_all_rows_fill_it():
 def test_an_empty_batch():
     batch = forks(16, [])
     assert cascade_decode(*batch).shape == (0, HEADS, DIM)
+    assert cascade_decode(*batch, shared_blocks=0).shape == (0, HEADS, DIM)
+    with pytest.raises(ValueError, match="does not begin with 1 full blocks"):
+        cascade_decode(*batch, shared_blocks=1)
 
 
 class TestMerge:

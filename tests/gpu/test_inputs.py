@@ -111,6 +111,20 @@ def test_tensors_on_two_devices(batch):
     refused("one device, got q on cpu, k_cache on meta", batch)
 
 
+def test_tables_on_another_device(batch):
+    q, k, v, *tables, scale = batch.args
+    away = [tensor.to("meta") for tensor in (q, k, v)]
+    starts = torch.arange(4, dtype=torch.int32)
+    # Not MLA: products of "meta" tensors make torch import Triton, without interpreter.
+    for attend in (
+        lambda: paged_attention_decode(*away, *tables, scale),
+        lambda: cascade_decode(*away, *tables, scale),
+        lambda: paged_prefill(*away, *tables, starts, scale),
+    ):
+        with pytest.raises(ValueError, match="block_tables are on cpu, q is on meta"):
+            attend()
+
+
 @needs_triton
 def test_triton_wants_equal_strides(batch):
     batch.v_cache = batch.v_cache.transpose(1, 2).contiguous().transpose(1, 2)
