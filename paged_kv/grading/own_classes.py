@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from paged_kv.grading.notebook import read_cells
@@ -33,6 +35,8 @@ def own_classes(folder: str | Path) -> dict[str, Any]:
         For a file that is no notebook.
     SyntaxError
         For a cell that cannot be read; it names the cell.
+    Exception
+        Whatever the statements raise.
     """
     options: dict[str, Any] = {}
     for exercise, names in _OPTIONS.items():
@@ -46,7 +50,9 @@ def _written(path: Path, names: Mapping[str, str]) -> dict[str, Any]:
     statements = needed(statements, names)
     if any(unwritten(statement.node) for statement in statements):
         return {}
-    namespace: dict[str, Any] = {"__name__": path.stem}
+    module = ModuleType(path.stem)
+    sys.modules[path.stem] = module  # where a dataclass looks for its names
+    namespace = vars(module)
     for statement in statements:
         exec(statement.code, namespace)
     if not names.keys() <= namespace.keys():

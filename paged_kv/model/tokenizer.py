@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from paged_kv.model.weights import read_field
+
 if TYPE_CHECKING:
     from gguf import GGUFReader
 
@@ -51,16 +53,15 @@ class Tokenizer:
         ------
         ValueError
             When it splits text in another way than byte-level BPE, with each digit by
-            itself ("smollm") or not ("gpt-2", "default").
+            itself ("smollm") or not ("gpt-2", "default"), or is not all there.
         """
         from tokenizers import Tokenizer as Backend
         from tokenizers import decoders, models, pre_tokenizers
 
-        def value(key: str) -> Any:
-            field = reader.get_field(f"tokenizer.ggml.{key}")
-            return None if field is None else field.contents()
+        def value(key: str, *default: Any) -> Any:
+            return read_field(reader, f"tokenizer.ggml.{key}", *default)
 
-        model, split = value("model"), value("pre") or "default"
+        model, split = value("model"), value("pre", "default")
         if model != "gpt2" or split not in ("smollm", "gpt-2", "default"):
             raise ValueError(f"a {model!r} tokenizer with {split!r} is not supported")
         tokens = value("tokens")

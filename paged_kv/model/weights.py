@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,25 +108,40 @@ def open_gguf(path: Path) -> GGUFReader:
     return PlainReader(path)
 
 
+def read_field(reader: GGUFReader, key: str, *default: Any) -> Any:
+    """Return what a GGUF file says under `key`, or else the default if one is given.
+
+    Raises
+    ------
+    ValueError
+        When there is neither.
+    """
+    if (field := reader.get_field(key)) is not None:
+        return field.contents()
+    if not default:
+        raise ValueError(f"the GGUF file has no field {key!r}")
+    return default[0]
+
+
 def read_gguf(reader: GGUFReader) -> Model:
     """Read configuration and weights, dequantised to float32.
 
     Raises
     ------
     ValueError
-        For a model of another architecture, or a Llama with rescaled RoPE.
+        For a model of another architecture, a Llama with rescaled RoPE, or a file
+        without weights or without a size that is needed.
     """
     from gguf.quants import dequantize
 
-    def value(key: str, default: Any = None) -> Any:
-        field = reader.get_field(key)
-        return default if field is None else field.contents()
-
+    value = partial(read_field, reader)
     if (architecture := value("general.architecture")) != "llama":
         raise ValueError(f"the file holds a {architecture!r} model, not a Llama")
     tensors = {t.name: t for t in reader.tensors}
-    if "rope_freqs.weight" in tensors or value("llama.rope.scaling.type"):
+    if "rope_freqs.weight" in tensors or value("llama.rope.scaling.type", None):
         raise ValueError("the model rescales its RoPE: that is not supported")
+    if "token_embd.weight" not in tensors:
+        raise ValueError("the file holds a vocabulary alone, and no weights")
     d_model = value("llama.embedding_length")
     n_heads = value("llama.attention.head_count")
     config = LlamaConfig(

@@ -65,6 +65,19 @@ def test_other_cells_are_not_executed(tmp_path):
     assert mine["pool_type"].size == 3
 
 
+def test_a_dataclass_finds_its_module(tmp_path):
+    cell = """from __future__ import annotations
+from dataclasses import dataclass
+class BlockPool: pass
+@dataclass
+class Sequence:
+    length: int = 0
+"""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    nbformat.write(notebook, tmp_path / "09.1_block_pool.ipynb")
+    assert own_classes(tmp_path)["sequence_type"]().length == 0
+
+
 def test_a_class_that_is_missing_counts_as_not_written(tmp_path):
     code = [nbformat.v4.new_code_cell("class BlockPool:\n    size = 3")]
     notebook = nbformat.v4.new_notebook(cells=code)

@@ -113,7 +113,9 @@ def test_bfloat16_weights_are_read(folder):
     )
 
 
-def write_gguf(path, *, architecture="llama", split="smollm", rescaled=False):
+def write_gguf(
+    path, *, architecture="llama", split="smollm", rescaled=False, without="nothing"
+):
     """Write the tiny model as converters do: rows of q and k in pairs."""
     from paged_kv.model.weights import _GGUF, _GGUF_LAYER, _names
 
@@ -136,9 +138,12 @@ def write_gguf(path, *, architecture="llama", split="smollm", rescaled=False):
     writer.add_eos_token_id(0)
     if rescaled:
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-    ours = random_weights(c, seed=3)
+    for fields in writer.kv_data:
+        fields.pop(without, None)
+    ours = random_weights(c, seed=3) if without != "weights" else {}
     for stored, name in _names(_GGUF, "blk", _GGUF_LAYER, c.n_layers).items():
-        matrix = ours[name]
+        if (matrix := ours.get(name)) is None:
+            continue
         if name.endswith((".q", ".k")):
             halves = matrix.reshape(-1, 2, c.head_dim // 2, c.d_model)
             matrix = halves.swapaxes(1, 2).reshape(matrix.shape)
@@ -171,6 +176,17 @@ def test_a_gguf_file_gives_its_model(tmp_path):
         ({"architecture": "gemma"}, "'gemma' model"),
         ({"rescaled": True}, "rescales its RoPE"),
         ({"split": "llama-bpe"}, "'llama-bpe' is not supported"),
+        ({"without": "weights"}, "a vocabulary alone"),
+        *(
+            ({"without": key}, f"has no field '{key}'")
+            for key in (
+                *("general.architecture", "llama.block_count"),
+                *("llama.embedding_length", "llama.context_length"),
+                *("tokenizer.ggml.model", "tokenizer.ggml.tokens"),
+                *("tokenizer.ggml.merges", "tokenizer.ggml.token_type"),
+                "tokenizer.ggml.eos_token_id",
+            )
+        ),
     ],
 )
 def test_other_gguf_files_are_refused(tmp_path, changes, message):
