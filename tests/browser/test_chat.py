@@ -48,7 +48,7 @@ def test_a_question_is_answered_and_fills_blocks(notebook):
     chat.get_by_role("button", name="ask", exact=True).click()
     chat.get_by_text("The capital of Italy is Rome.").wait_for()
     said = chat.locator(".said li").all_inner_texts()
-    assert [text.split("\n")[0] for text in said] == ["you", "model"] * 2
+    assert [text.split("\n")[0] for text in said] == ["you: ", "model: "] * 2
     chat.get_by_text("5 / 16").wait_for()
     chat.get_by_role("button", name="new chat").click()
     chat.get_by_text("0 / 16").wait_for()
