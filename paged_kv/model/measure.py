@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from paged_kv.attention import paged_attention
 from paged_kv.model.cache import Part, Timed, attend_to, positions
+from paged_kv.model.generation import CHUNK
 from paged_kv.model.llama import Attend, Llama
 from paged_kv.pool import BlockPool
 from paged_kv.quantization.ladder import Scheme
@@ -79,7 +80,7 @@ def log_probabilities(
     model: Llama,
     tokens: Sequence[int],
     pool: BlockPool,
-    chunk: int = 256,
+    chunk: int = CHUNK,
     watch: Watch | None = None,
 ) -> Array:
     """Predict each token of a text from those before it, with K and V in `pool`.
